@@ -1,0 +1,118 @@
+# `make` lists what there is. Needs python3 (3.11 or newer), Node (18 or newer) and make; everything else is
+# fetched at the locked versions on first use, into this folder only.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+# The steps of `make test` print one after the other, and share two cores.
+.NOTPARALLEL:
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
+PORT ?= 4566
+export PORT
+
+TOOLS := .venv/.ready
+ENGINE := .engine/venv/.ready
+CDK := node_modules/.ready
+ALL := $(TOOLS) $(ENGINE) $(CDK)
+
+.PHONY: help
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: run
+run: $(ALL)  ## run the product on this machine until Ctrl-C; PORT=4566
+	@$(BIN)/python -m local.run
+
+.PHONY: test
+test: lint unit infrastructure integration e2e reference-where-available  ## everything that must pass
+	@echo "make test: all passed"
+
+.PHONY: lint
+lint: $(TOOLS)  ## format, lint, layering, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+.PHONY: unit
+unit: $(TOOLS)  ## unit tests; every branch of the core and of the request builders
+	$(PYTEST) tests/unit -n $(WORKERS) --cov --cov-branch --cov-report=
+	$(BIN)/coverage report --include='*/sluice/core/*,*/sluice/repository/writes.py' --fail-under=100 --show-missing
+
+.PHONY: infrastructure
+infrastructure: $(TOOLS) $(CDK)  ## tests of the templates
+	$(PYTEST) tests/infrastructure
+
+.PHONY: integration
+integration: $(TOOLS) $(ENGINE)  ## services on the local engine's DynamoDB
+	$(PYTEST) tests/integration -n $(WORKERS)
+
+.PHONY: e2e
+e2e: $(ALL)  ## the deployed stacks over HTTP, and make run itself
+	$(PYTEST) tests/e2e
+
+.PHONY: test-reference
+test-reference: $(TOOLS) reference-engine  ## the integration tests on AWS's DynamoDB Local
+	SLUICE_TEST_ENGINE=reference $(PYTEST) tests/integration tests/e2e/test_engines.py -n $(WORKERS)
+
+.PHONY: reference-engine
+reference-engine: $(TOOLS)  ## fetch DynamoDB Local, where Maven and a Java kit are at hand
+	@$(BIN)/python -m local.reference fetch
+
+.PHONY: reference-where-available
+reference-where-available: $(TOOLS)
+	@said="$$($(BIN)/python -m local.reference fetch)"; \
+	if $(BIN)/python -m local.reference available; then $(MAKE) test-reference; \
+	else echo "skipped: integration tests on the reference engine. $$said"; fi
+
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-find-links --no-header
+
+.PHONY: lock
+lock: $(TOOLS)  ## recompile every requirements file; UPGRADE=--upgrade takes newer versions
+	$(COMPILE) $(UPGRADE) layers/vendor/requirements.in -o layers/vendor/requirements.txt
+	$(COMPILE) $(UPGRADE) requirements.in -o requirements.txt
+	$(COMPILE) $(UPGRADE) requirements-dev.in -o requirements-dev.txt
+	$(COMPILE) $(UPGRADE) local/requirements.in -o local/requirements.txt
+	grep '^uv==' requirements.in | $(COMPILE) --no-annotate - -o requirements-bootstrap.txt
+
+.PHONY: clean
+clean:  ## back to a fresh clone
+	rm -rf .venv .engine node_modules .cache .local cdk.out* layers/vendor/build
+	rm -rf .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What follows sets the tools up. A stamp is newer than its inputs when there is nothing to do.
+
+.venv/bin/uv: requirements-bootstrap.txt | check-python
+	@echo "setting up the tools in .venv"
+	@python3 -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bootstrap.txt
+	@touch $@
+
+$(TOOLS): requirements-dev.txt .venv/bin/uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(ENGINE): local/requirements.txt .venv/bin/uv
+	@echo "setting up the local engine in .engine"
+	@test -x .engine/venv/bin/python || python3 -m venv --without-pip .engine/venv
+	@$(BIN)/uv pip install --quiet --python .engine/venv/bin/python --require-hashes -r local/requirements.txt
+	@touch $@
+
+$(CDK): package.json package-lock.json | check-node
+	@echo "setting up the CDK command line in node_modules"
+	@npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+.PHONY: check-python
+check-python:
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "error: python3 is missing or older than 3.11; install Python 3.11 or newer" >&2; exit 1; }
+
+.PHONY: check-node
+check-node:
+	@node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' 2>/dev/null || \
+	  { echo "error: node is missing or older than 18; install Node 18 or newer" >&2; exit 1; }
+	@npm --version >/dev/null 2>&1 || { echo "error: npm is missing; it comes with Node" >&2; exit 1; }

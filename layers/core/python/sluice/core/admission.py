@@ -1,0 +1,107 @@
+"""May this request pass? Decided from balances alone; nothing here reads or writes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sluice.core import bucket
+from sluice.core.errors import LimitExceeded, NeverAdmissible, NoLimits, UnknownLimit, Violation
+from sluice.core.levels import Level, LimitLevel
+from sluice.core.limits import Limit, LimitSet
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An admitted request. `degraded`: let through unchecked because the table did not answer."""
+
+    entity: str
+    resource: str
+    consumed: Mapping[str, int]
+    levels: tuple[Level, ...] = field(default=())
+    degraded: bool = False
+
+
+def demand_milli(entity: str, resource: str, consume: Mapping[str, int], limits: LimitSet) -> dict[str, int]:
+    """What to take from which limit. A limit that is switched off is known and takes nothing."""
+    if not limits.limits and not limits.switched_off:
+        raise NoLimits(entity, resource)
+    demand: dict[str, int] = {}
+    for name, amount in consume.items():
+        limit = limits.limits.get(name)
+        if limit is None:
+            if name in limits.switched_off:
+                continue
+            raise UnknownLimit(f"consume.{name}", "no such limit is defined for this entity and resource")
+        if amount > limit.burst:
+            raise NeverAdmissible(entity, resource, name, amount, limit.burst)
+        demand[name] = amount * bucket.MILLI
+    return demand
+
+
+def short_limits(
+    limits: LimitSet, balances_milli: Mapping[str, int], demand: Mapping[str, int], now_ms: int
+) -> list[str]:
+    """The named limits whose balance did not cover the demand at that time."""
+    return [
+        name
+        for name, amount_milli in demand.items()
+        if not bucket.covers(limits.parameters[name], balances_milli[name], amount_milli, now_ms)
+    ]
+
+
+def refusal(
+    entity: str,
+    resource: str,
+    limits: LimitSet,
+    balances_milli: Mapping[str, int],
+    demand: Mapping[str, int],
+    judged_ms: int,
+    now_ms: int,
+) -> LimitExceeded | None:
+    """The refusal with its exact retry time, or None when the demand was covered.
+
+    Judged as of the write that returned the balances. At a later now the refill of the round trip looks like room, and
+    under pressure everyone would try again.
+    """
+    short = short_limits(limits, balances_milli, demand, judged_ms)
+    if not short:
+        return None
+    violations = []
+    for name in short:
+        parameters = limits.parameters[name]
+        admit_at_ms = bucket.admit_at_ms(parameters, balances_milli[name], demand[name], now_ms)
+        violations.append(
+            Violation(
+                entity=entity,
+                resource=resource,
+                limit=name,
+                requested=demand[name] // bucket.MILLI,
+                available=bucket.level_milli(parameters, balances_milli[name], judged_ms) // bucket.MILLI,
+                retry_after_ms=max(1, admit_at_ms - now_ms),
+                source=limits.sources[name],
+            )
+        )
+    retry_after_ms = max(violation.retry_after_ms for violation in violations)
+    return LimitExceeded(
+        violations, now_ms + retry_after_ms, retry_after_ms, (level_of(entity, limits, balances_milli, now_ms),)
+    )
+
+
+def level_of(entity: str, limits: LimitSet, balances_milli: Mapping[str, int], now_ms: int) -> Level:
+    return Level(
+        entity,
+        tuple(
+            _limit_level(name, limit, limits.parameters[name], balances_milli[name], now_ms)
+            for name, limit in limits.limits.items()
+        ),
+    )
+
+
+def _limit_level(name: str, limit: Limit, parameters: bucket.Parameters, balance_milli: int, now_ms: int) -> LimitLevel:
+    level_milli = bucket.level_milli(parameters, balance_milli, now_ms)
+    return LimitLevel(
+        limit=name,
+        capacity=limit.capacity,
+        window_seconds=bucket.ceil_div(limit.capacity * limit.refill_period_seconds, limit.refill_amount),
+        remaining=level_milli // bucket.MILLI,
+        full_in_ms=bucket.refill_time_ms(parameters, parameters.burst_milli - level_milli),
+    )

@@ -1,0 +1,86 @@
+"""What can go wrong, as types. The HTTP edge maps each to one problem document; nothing below it knows HTTP."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sluice.core.levels import Level
+
+
+class SluiceError(Exception):
+    """Everything this product raises on purpose."""
+
+
+class InvalidRequest(SluiceError):
+    """The caller sent something that can not be understood. Nothing was changed."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(f"{field}: {detail}")
+        self.field = field
+        self.detail = detail
+
+
+class UnknownLimit(InvalidRequest):
+    """A limit was named that is defined nowhere for this request."""
+
+
+class NoLimits(SluiceError):
+    """No limit at all is defined for this entity and resource."""
+
+    def __init__(self, entity: str, resource: str) -> None:
+        super().__init__(f"no limits are defined for entity {entity} and resource {resource}")
+        self.entity = entity
+        self.resource = resource
+
+
+class NeverAdmissible(SluiceError):
+    """The amount is above the burst: waiting does not help."""
+
+    def __init__(self, entity: str, resource: str, limit: str, requested: int, burst: int) -> None:
+        super().__init__(f"{requested} of {limit} can never be admitted: its burst is {burst}")
+        self.entity = entity
+        self.resource = resource
+        self.limit = limit
+        self.requested = requested
+        self.burst = burst
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One limit that is short of what was asked. Amounts are whole tokens."""
+
+    entity: str
+    resource: str
+    limit: str
+    requested: int
+    available: int
+    retry_after_ms: int
+    source: str
+
+
+class LimitExceeded(SluiceError):
+    """Refused now; admitted at `admit_at_ms` if nobody else spends until then."""
+
+    def __init__(
+        self, violations: Sequence[Violation], admit_at_ms: int, retry_after_ms: int, levels: Sequence[Level]
+    ) -> None:
+        super().__init__(f"limit exceeded, try again in {retry_after_ms} ms")
+        self.violations = tuple(violations)
+        self.admit_at_ms = admit_at_ms
+        self.retry_after_ms = retry_after_ms
+        self.levels = tuple(levels)
+
+
+class Contended(SluiceError):
+    """Too many writers on the same items: nothing was decided, and a short wait helps."""
+
+    def __init__(self, retry_after_ms: int) -> None:
+        super().__init__(f"contended, try again in {retry_after_ms} ms")
+        self.retry_after_ms = retry_after_ms
+
+
+class Unavailable(SluiceError):
+    """The table does not answer. The only error that may open the gate under `on_unavailable: allow`."""
+
+
+class Ambiguous(Unavailable):
+    """A write was sent and its answer was lost: it may or may not have been applied."""

@@ -1,0 +1,26 @@
+"""Names of the metrics that the code emits and the dashboards and alarms read."""
+
+from enum import StrEnum
+from typing import Final, Protocol
+
+METRICS_NAMESPACE: Final = "Sluice"
+
+
+class Signal(StrEnum):
+    """One count each; the unit is always Count."""
+
+    ADMITTED = "Admitted"
+    REFUSED = "Refused"
+    CONTENDED = "Contended"
+    UNAVAILABLE = "Unavailable"
+    FAIL_OPEN_ADMISSIONS = "FailOpenAdmissions"
+    STORE_THROTTLES = "StoreThrottles"
+    STORE_CONFLICTS = "StoreConflicts"
+    STORE_AMBIGUOUS_WRITES = "StoreAmbiguousWrites"
+    INTERNAL_ERRORS = "InternalErrors"
+
+
+class Meter(Protocol):
+    """Counts signals. Services get one passed in, so that they need no metrics library."""
+
+    def count(self, signal: Signal, amount: int = 1) -> None: ...

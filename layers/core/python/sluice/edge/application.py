@@ -1,0 +1,140 @@
+"""The frame around every HTTP function: guards, routing, problem documents, one log line per request."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
+from aws_lambda_powertools.event_handler.api_gateway import Router
+from aws_lambda_powertools.event_handler.exceptions import NotFoundError
+from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from sluice.core.errors import SluiceError
+from sluice.core.signals import Signal
+from sluice.edge.problems import INTERNAL, Problem, RequestRejected, invalid_request, problem_of
+from sluice.edge.requests import parse_json, with_plain_body
+from sluice.shell import PowertoolsMeter, logger, metrics
+
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+# Clients choose names of fields, so what is repeated to them is bounded.
+_ERRORS_MAX: Final = 10
+_FIELD_NAME_MAX: Final = 200
+_NOTHING_HERE: Final = Problem(HTTPStatus.NOT_FOUND, "not-found", "there is nothing at this path")
+
+Event = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf a request runs."""
+
+    namespace: str
+
+
+class Application:
+    """Serves one router.
+
+    `identify` looks at a request before its body is read: it says who calls, or None for a path that is open to
+    everyone, or rejects the request. Routes find the caller in their router's context.
+    """
+
+    def __init__(
+        self, router: Router, routes: Mapping[str, Iterable[str]], identify: Callable[[Event], Caller | None]
+    ) -> None:
+        self._routes = {path: frozenset(methods) for path, methods in routes.items()}
+        self._identify = identify
+        self._resolver = APIGatewayHttpResolver(enable_validation=True, json_body_deserializer=parse_json)
+        self._resolver.include_router(router)
+        self._refuse_other_methods()
+        self._register_problems()
+
+    def handle(self, event: Event, context: LambdaContext) -> Answer:
+        started_ns = time.perf_counter_ns()
+        http = event["requestContext"]["http"]
+        try:
+            caller = self._identify(event)
+            plain = with_plain_body(event)
+            self._resolver.append_context(caller=caller)
+            answer = self._resolver.resolve(plain, context)
+        except RequestRejected as rejected:
+            answer = _to_answer(rejected.problem.response(_request_id(event)))
+        route = http["path"] if http["path"] in self._routes else "other"
+        logger.info(
+            "request",
+            extra={
+                "method": http["method"] if http["method"] in _METHODS else "other",
+                "route": route,
+                "status": answer["statusCode"],
+                "duration_us": (time.perf_counter_ns() - started_ns) // 1000,
+            },
+        )
+        return answer
+
+    def _refuse_other_methods(self) -> None:
+        for path, methods in self._routes.items():
+            allowed = ", ".join(sorted(methods))
+            others = [method for method in _METHODS if method not in methods]
+            self._resolver.route(path, method=others, include_in_schema=False)(self._not_allowed(allowed))
+
+    def _not_allowed(self, allowed: str) -> Callable[[], Response[str]]:
+        problem = Problem(
+            HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", f"allowed: {allowed}", headers={"Allow": allowed}
+        )
+        return lambda: self._answer(problem)
+
+    def _register_problems(self) -> None:
+        handlers: dict[type[Exception], Callable[[Any], Response[str]]] = {
+            SluiceError: lambda error: self._answer(problem_of(error)),
+            RequestValidationError: lambda error: self._answer(_validation_problem(error.errors())),
+            NotFoundError: lambda _error: self._answer(_NOTHING_HERE),
+            Exception: self._on_bug,
+        }
+        for kind, on_error in handlers.items():
+            self._resolver.exception_handler_manager.update_exception_handlers({kind: on_error})
+
+    def _on_bug(self, _error: Exception) -> Response[str]:
+        logger.exception("unexpected error")
+        PowertoolsMeter().count(Signal.INTERNAL_ERRORS)
+        return self._answer(INTERNAL)
+
+    def _answer(self, problem: Problem) -> Response[str]:
+        return problem.response(_request_id(self._resolver.current_event.raw_event))
+
+
+def flush_metrics() -> None:
+    """Writes the counts of this request, if there are any."""
+    if metrics.metric_set:
+        metrics.flush_metrics()
+
+
+def _request_id(event: Event) -> str:
+    return str(event["requestContext"].get("requestId", ""))
+
+
+def _to_answer(response: Response[str]) -> Answer:
+    headers = {"Content-Type": response.content_type or "", **{name: str(v) for name, v in response.headers.items()}}
+    return {
+        "statusCode": response.status_code,
+        "body": response.body,
+        "headers": headers,
+        "isBase64Encoded": False,
+    }
+
+
+def _validation_problem(found: Sequence[Any]) -> Problem:
+    """Names the field, never the value: it may be a secret that was put into the wrong place."""
+    if found[0]["type"] == "json_invalid":
+        return invalid_request("body", "is not valid JSON")
+    named = [{"field": _field_name(error["loc"]), "detail": str(error["msg"])} for error in found[:_ERRORS_MAX]]
+    first = named[0]
+    return invalid_request(first["field"], first["detail"], named if len(named) > 1 else ())
+
+
+def _field_name(location: Sequence[str | int]) -> str:
+    parts = [str(part) for part in location if part not in {"body", "[key]"}]
+    return ".".join(parts)[:_FIELD_NAME_MAX] or "body"

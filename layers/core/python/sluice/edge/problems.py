@@ -1,0 +1,129 @@
+"""Problem documents (RFC 9457): the one place where errors become HTTP."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+from aws_lambda_powertools.event_handler import Response
+
+from sluice.core import errors
+from sluice.edge.headers import rate_limit_headers, retry_headers
+
+CONTENT_TYPE: Final = "application/problem+json"
+TYPE_PREFIX: Final = "urn:sluice:problem:"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a client is told. `kind` is the last part of the type."""
+
+    status: HTTPStatus
+    kind: str
+    detail: str
+    members: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self, request_id: str) -> Response[str]:
+        body = {
+            "type": TYPE_PREFIX + self.kind,
+            "title": self.kind.replace("-", " ").capitalize(),
+            "status": self.status.value,
+            "detail": self.detail,
+            "request_id": request_id,
+            **self.members,
+        }
+        return Response(
+            status_code=self.status.value,
+            content_type=CONTENT_TYPE,
+            body=json.dumps(body),
+            headers=dict(self.headers),
+        )
+
+
+class RequestRejected(Exception):
+    """Turned away at the edge, before any service was called."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def invalid_request(field_name: str, detail: str, more: Sequence[Mapping[str, str]] = ()) -> Problem:
+    members: dict[str, Any] = {"field": field_name}
+    if more:
+        members["errors"] = list(more)
+    return Problem(HTTPStatus.BAD_REQUEST, "invalid-request", f"{field_name}: {detail}", members)
+
+
+INTERNAL: Final = Problem(
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    "internal",
+    "an unexpected error happened; the request id finds it in the log",
+)
+UNAVAILABLE: Final = Problem(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "unavailable",
+    "the table does not answer; whether the request was counted is not known",
+    headers={"Retry-After": "1"},
+)
+
+
+def problem_of(error: errors.SluiceError) -> Problem:
+    """One branch per type. What is not named here is our own fault, not the client's."""
+    match error:
+        case errors.UnknownLimit():
+            problem = Problem(HTTPStatus.BAD_REQUEST, "unknown-limit", str(error), {"field": error.field})
+        case errors.InvalidRequest():
+            problem = invalid_request(error.field, error.detail)
+        case errors.NoLimits():
+            members: dict[str, Any] = {"entity": error.entity, "resource": error.resource}
+            problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "no-limits", str(error), members)
+        case errors.NeverAdmissible():
+            problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "never-admissible", str(error), _never_admissible(error))
+        case errors.LimitExceeded():
+            headers = {**retry_headers(error.retry_after_ms), **rate_limit_headers(error.levels)}
+            members = _limit_exceeded(error)
+            problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, "limit-exceeded", str(error), members, headers)
+        case errors.Contended():
+            members = {"retry_after_ms": error.retry_after_ms}
+            headers = retry_headers(error.retry_after_ms)
+            problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, "contended", str(error), members, headers)
+        case errors.Unavailable():
+            problem = UNAVAILABLE
+        case _:
+            problem = INTERNAL
+    return problem
+
+
+def _never_admissible(error: errors.NeverAdmissible) -> dict[str, Any]:
+    return {
+        "entity": error.entity,
+        "resource": error.resource,
+        "limit": error.limit,
+        "requested": error.requested,
+        "burst": error.burst,
+    }
+
+
+def _limit_exceeded(error: errors.LimitExceeded) -> dict[str, Any]:
+    return {
+        "retry_after_ms": error.retry_after_ms,
+        "admit_at": rfc3339(error.admit_at_ms),
+        "violations": [asdict(violation) for violation in error.violations],
+        "remedies": [
+            {"kind": "wait", "value": error.retry_after_ms},
+            *(
+                {"kind": "smaller_amount", "limit": violation.limit, "value": violation.available}
+                for violation in error.violations
+                if violation.available > 0
+            ),
+        ],
+    }
+
+
+def rfc3339(time_ms: int) -> str:
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"

@@ -1,0 +1,68 @@
+"""What is looked at before a body is parsed: its size, its type, its encoding; and a JSON parser that never crashes."""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final, NoReturn
+
+from sluice.edge.problems import Problem, RequestRejected, invalid_request
+
+BODY_BYTES_MAX: Final = 64 * 1024
+JSON_MEDIA_TYPE: Final = "application/json"
+_METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+def with_plain_body(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The same event with its body as text. Raises RequestRejected for a body that is not worth parsing."""
+    if event["requestContext"]["http"]["method"] not in _METHODS_WITH_BODY:
+        return {**event, "body": None, "isBase64Encoded": False}
+    raw = _body_bytes(event)
+    if len(raw) > BODY_BYTES_MAX:
+        detail = f"a body may have {BODY_BYTES_MAX} bytes at most"
+        raise RequestRejected(Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload-too-large", detail))
+    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != JSON_MEDIA_TYPE:
+        detail = f"content-type must be {JSON_MEDIA_TYPE}"
+        raise RequestRejected(
+            Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail, {"field": "content-type"})
+        )
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise RequestRejected(invalid_request("body", "is not UTF-8")) from None
+    return {**event, "body": text, "isBase64Encoded": False}
+
+
+def parse_json(text: str) -> Any:
+    """As json.loads, with one error for everything that is wrong, so that nothing a client sends is our failure."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
+    except json.JSONDecodeError:
+        raise
+    # A number of thousands of digits; arrays nested by the thousand.
+    except (ValueError, RecursionError) as error:
+        raise json.JSONDecodeError(type(error).__name__, "", 0) from None
+
+
+def _body_bytes(event: Mapping[str, Any]) -> bytes:
+    body: str = event.get("body") or ""
+    if not event.get("isBase64Encoded"):
+        return body.encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(body, validate=True)
+    except binascii.Error:
+        raise RequestRejected(invalid_request("body", "is not valid base64")) from None
+
+
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise json.JSONDecodeError("a member stands twice", "", 0)
+    return members
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{constant} is not JSON", "", 0)

@@ -1,0 +1,216 @@
+"""Items of the table as frozen dataclasses, decoded once, here. A shape that is not known raises: nobody guesses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sluice.core.bucket import Parameters
+from sluice.core.limits import Limit, LimitsByName, OnUnavailable
+from sluice.repository import keys, schema
+from sluice.repository.wire import Item, Value
+
+BUCKET: Final = "bucket"
+LIMITS: Final = "limits"
+
+BUCKET_FIELDS: Final = ("tk", "cp", "bx", "ra", "rp", "tc")
+
+
+class UnknownShape(Exception):
+    """An item that this code did not write, or no longer understands."""
+
+    def __init__(self, item: Mapping[str, Value], why: str) -> None:
+        super().__init__(f"item of kind {item.get('kind')!r}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLimit:
+    """One limit of a bucket: its parameters, balance and total consumption."""
+
+    parameters: Parameters
+    balance_milli: int
+    consumed_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """All limits of one (entity, resource, shard)."""
+
+    key: keys.Key
+    entity: str
+    resource: str
+    shard: int
+    shard_count: int
+    version: int
+    generation: int
+    limits_hash: str
+    cascade: bool
+    parent: str | None
+    expires_at_s: int | None
+    created_at_ms: int
+    limits: Mapping[str, BucketLimit]
+    retired_consumed_milli: Mapping[str, int]
+    """What limits that were removed had consumed: their counters outlive them."""
+
+    @property
+    def fingerprint(self) -> str:
+        return self.limits_hash.partition(":")[0]
+
+    @property
+    def balances_milli(self) -> dict[str, int]:
+        return {name: limit.balance_milli for name, limit in self.limits.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLimits:
+    """The limits of one level. `on_unavailable` is set at the system level only."""
+
+    limits: LimitsByName
+    on_unavailable: OnUnavailable | None
+    config_version: int
+    created_at_ms: int
+    updated_at_ms: int
+
+
+def limits_hash(fingerprint: str, shard_count: int) -> str:
+    """Whoever computed with other limits or another shard count must fail on it."""
+    return f"{fingerprint}:{shard_count}"
+
+
+def decode_bucket(item: Mapping[str, Value]) -> Bucket:
+    _check_kind(item, BUCKET)
+    fields = _prefixed_fields(item, "b_", BUCKET_FIELDS)
+    limits = {}
+    retired = {}
+    for name, values in fields.items():
+        if values.keys() == {"tc"}:
+            retired[name] = values["tc"]
+            continue
+        try:
+            limits[name] = BucketLimit(
+                Parameters(values["cp"], values["bx"], values["ra"], values["rp"]), values["tk"], values["tc"]
+            )
+        except KeyError as missing:
+            raise UnknownShape(item, f"limit {name} has no {missing}") from None
+    parent = item.get("parent_id")
+    return Bucket(
+        key=keys.Key(_text(item, schema.PARTITION_KEY), _text(item, schema.SORT_KEY)),
+        entity=_text(item, "entity_id"),
+        resource=_text(item, "resource"),
+        shard=_whole(item, "shard"),
+        shard_count=_whole(item, "shard_count"),
+        version=_whole(item, "v"),
+        generation=_whole(item, "gen"),
+        limits_hash=_text(item, "lh"),
+        cascade=item.get("cascade") is True,
+        parent=None if parent is None else _text(item, "parent_id"),
+        expires_at_s=_whole(item, schema.TTL_ATTRIBUTE) if schema.TTL_ATTRIBUTE in item else None,
+        created_at_ms=_whole(item, "created_at"),
+        limits=limits,
+        retired_consumed_milli=retired,
+    )
+
+
+def encode_bucket(bucket: Bucket, indexes: Mapping[str, str]) -> Item:
+    item: Item = {
+        **bucket.key.attributes,
+        **indexes,
+        "kind": BUCKET,
+        "entity_id": bucket.entity,
+        "resource": bucket.resource,
+        "shard": bucket.shard,
+        "shard_count": bucket.shard_count,
+        "v": bucket.version,
+        "gen": bucket.generation,
+        "lh": bucket.limits_hash,
+        "cascade": bucket.cascade,
+        "created_at": bucket.created_at_ms,
+    }
+    if bucket.parent is not None:
+        item["parent_id"] = bucket.parent
+    if bucket.expires_at_s is not None:
+        item[schema.TTL_ATTRIBUTE] = bucket.expires_at_s
+    for name, limit in bucket.limits.items():
+        item[f"b_{name}_tk"] = limit.balance_milli
+        item[f"b_{name}_cp"] = limit.parameters.capacity_milli
+        item[f"b_{name}_bx"] = limit.parameters.burst_milli
+        item[f"b_{name}_ra"] = limit.parameters.refill_amount_milli
+        item[f"b_{name}_rp"] = limit.parameters.refill_period_ms
+        item[f"b_{name}_tc"] = limit.consumed_milli
+    for name, consumed_milli in bucket.retired_consumed_milli.items():
+        item[f"b_{name}_tc"] = consumed_milli
+    return item
+
+
+def decode_limits(item: Mapping[str, Value]) -> StoredLimits:
+    _check_kind(item, LIMITS)
+    limits: dict[str, Limit | None] = {}
+    for name, values in _prefixed_fields(item, "l_", ("cp", "bx", "ra", "rp", "off")).items():
+        if values.keys() == {"off"}:
+            limits[name] = None
+            continue
+        try:
+            limits[name] = Limit(values["cp"], values["bx"], values["ra"], values["rp"])
+        except KeyError as missing:
+            raise UnknownShape(item, f"limit {name} has no {missing}") from None
+    return StoredLimits(
+        limits=limits,
+        on_unavailable=OnUnavailable(_text(item, "on_unavailable")) if "on_unavailable" in item else None,
+        config_version=_whole(item, "config_version"),
+        created_at_ms=_whole(item, "created_at"),
+        updated_at_ms=_whole(item, "updated_at"),
+    )
+
+
+def encode_limits(key: keys.Key, indexes: Mapping[str, str], stored: StoredLimits) -> Item:
+    item: Item = {
+        **key.attributes,
+        **indexes,
+        "kind": LIMITS,
+        "config_version": stored.config_version,
+        "created_at": stored.created_at_ms,
+        "updated_at": stored.updated_at_ms,
+    }
+    if stored.on_unavailable is not None:
+        item["on_unavailable"] = stored.on_unavailable.value
+    for name, limit in stored.limits.items():
+        if limit is None:
+            item[f"l_{name}_off"] = 1
+            continue
+        item[f"l_{name}_cp"] = limit.capacity
+        item[f"l_{name}_bx"] = limit.burst
+        item[f"l_{name}_ra"] = limit.refill_amount
+        item[f"l_{name}_rp"] = limit.refill_period_seconds
+    return item
+
+
+def _prefixed_fields(item: Mapping[str, Value], prefix: str, known: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    """Groups `{prefix}{name}_{field}` by name. The last underscore separates: names may contain some themselves."""
+    fields: dict[str, dict[str, int]] = {}
+    start = len(prefix)
+    for attribute, value in item.items():
+        if not attribute.startswith(prefix):
+            continue
+        name, _, field = attribute[start:].rpartition("_")
+        if field not in known or not name or type(value) is not int:
+            raise UnknownShape(item, f"attribute {attribute} is not understood")
+        fields.setdefault(name, {})[field] = value
+    return fields
+
+
+def _check_kind(item: Mapping[str, Value], kind: str) -> None:
+    if item.get("kind") != kind:
+        raise UnknownShape(item, f"expected kind {kind!r}")
+
+
+def _text(item: Mapping[str, Value], attribute: str) -> str:
+    value = item.get(attribute)
+    if not isinstance(value, str):
+        raise UnknownShape(item, f"{attribute} is not a text")
+    return value
+
+
+def _whole(item: Mapping[str, Value], attribute: str) -> int:
+    value = item.get(attribute)
+    if type(value) is not int:
+        raise UnknownShape(item, f"{attribute} is not a whole number")
+    return value

@@ -1,0 +1,96 @@
+"""Every key of the table. Keys are built here and never parsed: what a reader needs is an attribute.
+
+Each component goes through `encode`, so that two different ids can never make the same key: the separators of the key
+language (`#`, `/`, `!`), the escape sign itself and all control characters become percent escapes.
+"""
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from sluice.repository import schema
+
+REGISTRY_NAMESPACE: Final = "_"
+NAMESPACE_PARTITIONS: Final = 8
+
+# Lone surrogates can not be sent as UTF-8; escaping them keeps `encode` total.
+_UNSAFE: Final = re.compile(r"[%#/!\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+STATE: Final = "#STATE"
+CONFIG: Final = "#CONFIG"
+VERSION: Final = "#VERSION"
+
+
+class Key(NamedTuple):
+    """The primary key of one item."""
+
+    pk: str
+    sk: str
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        return {schema.PARTITION_KEY: self.pk, schema.SORT_KEY: self.sk}
+
+
+def key_of(item: Mapping[str, object]) -> Key:
+    """The primary key of an item that was read."""
+    return Key(str(item[schema.PARTITION_KEY]), str(item[schema.SORT_KEY]))
+
+
+def encode(component: str) -> str:
+    return _UNSAFE.sub(_escape, component)
+
+
+def bucket(namespace: str, entity: str, resource: str, shard: int, call_fingerprint: str | None = None) -> Key:
+    """A bucket under per-call limits is another bucket than the one under stored limits: its limits are in its key."""
+    name = _bucket_resource(resource, call_fingerprint)
+    return Key(f"{encode(namespace)}/BUCKET#{encode(entity)}#{name}#{shard}", STATE)
+
+
+def bucket_indexes(
+    namespace: str, entity: str, resource: str, shard: int, call_fingerprint: str | None = None
+) -> dict[str, str]:
+    name = _bucket_resource(resource, call_fingerprint)
+    return {
+        **_index(schema.GSI2, f"{encode(namespace)}/RESOURCE#{encode(resource)}", f"BUCKET#{encode(entity)}#{shard}"),
+        **_index(schema.GSI3, f"{encode(namespace)}/ENTITY#{encode(entity)}", f"BUCKET#{name}#{shard}"),
+        **namespace_index(namespace, bucket(namespace, entity, resource, shard, call_fingerprint)),
+    }
+
+
+def system_limits(namespace: str) -> Key:
+    return Key(f"{encode(namespace)}/SYSTEM#", CONFIG)
+
+
+def resource_limits(namespace: str, resource: str) -> Key:
+    return Key(f"{encode(namespace)}/RESOURCE#{encode(resource)}", CONFIG)
+
+
+def resource_limits_indexes(namespace: str, resource: str) -> dict[str, str]:
+    return {
+        **_index(schema.GSI3, f"{encode(namespace)}/RESOURCES", encode(resource)),
+        **namespace_index(namespace, resource_limits(namespace, resource)),
+    }
+
+
+def schema_version(namespace: str) -> Key:
+    return Key(f"{encode(namespace)}/SYSTEM#", VERSION)
+
+
+def namespace_index(namespace: str, key: Key) -> dict[str, str]:
+    """GSI4 finds all items of a namespace. Spread over partitions, by a checksum that is the same in every process."""
+    partition = zlib.crc32(key.pk.encode()) % NAMESPACE_PARTITIONS
+    return _index(schema.GSI4, f"{encode(namespace)}#{partition}", key.pk)
+
+
+def _bucket_resource(resource: str, call_fingerprint: str | None) -> str:
+    return encode(resource) if call_fingerprint is None else f"{encode(resource)}!{encode(call_fingerprint)}"
+
+
+def _index(name: str, pk: str, sk: str) -> dict[str, str]:
+    return {schema.index_partition_key(name): pk, schema.index_sort_key(name): sk}
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))

@@ -1,0 +1,74 @@
+"""One bounded loop for everything that is sent. The SDK's own retries are off: they would repeat an applied write.
+
+A throttled, conflicting or unsent request was certainly not applied and may always be repeated. A lost answer says
+nothing: such a request is repeated only when the caller knows that a second application changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from sluice.core.backoff import RandomBelow, contended_wait_ms, pause_ms
+from sluice.core.errors import Ambiguous, Contended, SluiceError, Unavailable
+from sluice.core.signals import Meter, Signal
+
+T = TypeVar("T")
+
+ATTEMPTS_MAX: Final = 5
+# Each of these has already waited for a whole timeout.
+LOST_ANSWERS_MAX: Final = 2
+
+
+class Throttled(Unavailable):
+    """Refused by the table before anything was done."""
+
+
+class NotSent(Unavailable):
+    """No connection: the request never left."""
+
+
+class Conflict(SluiceError):
+    """A transaction was under way on the same item. Nothing was done."""
+
+
+class Retries:
+    """The loop, with its clock and randomness passed in so that a simulation stays deterministic."""
+
+    def __init__(self, sleep_ms: Callable[[int], None], random_below: RandomBelow, meter: Meter) -> None:
+        self._sleep_ms = sleep_ms
+        self._random_below = random_below
+        self._meter = meter
+
+    def run(self, send: Callable[[bool], T], *, repeatable: bool) -> T:
+        """Calls `send` until it answers. Its argument says whether an earlier call may already have been applied."""
+        lost_answers = 0
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return send(lost_answers > 0)
+            except (Conflict, Unavailable) as failure:
+                self._count(failure, repeatable=repeatable)
+                if isinstance(failure, Ambiguous):
+                    lost_answers += 1
+                    if not repeatable or lost_answers == LOST_ANSWERS_MAX:
+                        raise
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise self._given_up(failure, lost_answers) from failure
+            self.pause(attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _given_up(self, failure: SluiceError, lost_answers: int) -> SluiceError:
+        if lost_answers:
+            return Ambiguous("an earlier answer was lost")
+        if isinstance(failure, Conflict):
+            return Contended(contended_wait_ms(self._random_below))
+        return failure
+
+    def _count(self, failure: SluiceError, *, repeatable: bool) -> None:
+        if isinstance(failure, Conflict):
+            self._meter.count(Signal.STORE_CONFLICTS)
+        elif isinstance(failure, Throttled):
+            self._meter.count(Signal.STORE_THROTTLES)
+        elif isinstance(failure, Ambiguous) and not repeatable:
+            self._meter.count(Signal.STORE_AMBIGUOUS_WRITES)
+
+    def pause(self, attempt: int) -> None:
+        self._sleep_ms(pause_ms(attempt, self._random_below))

@@ -1,0 +1,83 @@
+"""What this process last saw of each bucket: a guess that saves a round trip, never a decision."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+
+from cachetools import LRUCache
+
+from sluice.core import bucket as math
+from sluice.core.bucket import Form
+from sluice.core.limits import LimitSet
+from sluice.repository.items import Bucket
+from sluice.repository.keys import Key
+
+IMAGES_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """The form of each limit to try first, and the ttl as last seen."""
+
+    forms: Mapping[str, Form]
+    expires_at_s: int | None
+
+
+@dataclass(slots=True)
+class _Seen:
+    image: Bucket | None = None
+    form_when_full: dict[str, Form] = field(default_factory=dict)
+
+
+class ImageCache:
+    """Bounded, and safe to share between threads.
+
+    While the image says that a limit is not full, spending is right: time alone can not break it. Once the image says
+    full, either the bucket is, or others have spent since. What turned out right when the image last said so is the
+    best guess: one writer alone stays with "from full", one of many stays with "spend".
+    """
+
+    def __init__(self, size: int = IMAGES_MAX) -> None:
+        self._seen: LRUCache[str, _Seen] = LRUCache(maxsize=size)
+        self._lock = Lock()
+
+    def knows(self, key: Key) -> bool:
+        return key.pk in self._seen
+
+    def guess(self, key: Key, limits: LimitSet, demand: Mapping[str, int], now_ms: int) -> Guess:
+        with self._lock:
+            seen = self._seen.get(key.pk) or _Seen()
+            forms = {
+                name: seen.form_when_full.get(name, Form.SPEND_FROM_FULL)
+                if _says_full(seen.image, limits, name, now_ms)
+                else Form.SPEND
+                for name in demand
+            }
+            return Guess(forms, None if seen.image is None else seen.image.expires_at_s)
+
+    def learn(self, limits: LimitSet, forms_that_fitted: Mapping[str, Form], image: Bucket, now_ms: int) -> None:
+        """Takes in the image that a write returned, and which forms fitted where the image before it said full."""
+        with self._lock:
+            seen = self._seen.setdefault(image.key.pk, _Seen())
+            for name, form in forms_that_fitted.items():
+                if _says_full(seen.image, limits, name, now_ms):
+                    seen.form_when_full[name] = form
+            _keep_newer(seen, image)
+
+    def remember(self, image: Bucket) -> None:
+        with self._lock:
+            _keep_newer(self._seen.setdefault(image.key.pk, _Seen()), image)
+
+
+def _keep_newer(seen: _Seen, image: Bucket) -> None:
+    """Answers to parallel requests arrive in any order."""
+    old = seen.image
+    if old is None or (old.generation, old.version) <= (image.generation, image.version):
+        seen.image = image
+
+
+def _says_full(image: Bucket | None, limits: LimitSet, name: str, now_ms: int) -> bool:
+    if image is None or name not in image.limits:
+        return True
+    return math.is_overflowed(limits.parameters[name], image.limits[name].balance_milli, now_ms)

@@ -1,0 +1,91 @@
+"""The outermost shell: environment, clients, logger and metrics, each made once per process.
+
+Everything below gets what it needs as an argument; nothing else reads the environment, the clock or randomness.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+from botocore.config import Config
+
+from sluice.core.signals import METRICS_NAMESPACE, Meter, Signal
+from sluice.repository.retries import Retries
+from sluice.repository.store import DynamoStore, Store
+from sluice.services.acquire import Acquire
+from sluice.services.configuration import Configuration
+from sluice.services.images import ImageCache
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+CONNECT_TIMEOUT_S: Final = 1
+
+logger = Logger()
+metrics = Metrics(namespace=METRICS_NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Every setting that a function reads. `open_namespace`: who callers without a login are, if allowed."""
+
+    table: str
+    store_timeout_ms: int
+    open_namespace: str | None
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> "Environment":
+        return cls(
+            table=variables["SLUICE_TABLE"],
+            store_timeout_ms=int(variables.get("SLUICE_STORE_TIMEOUT_MS", "2000")),
+            open_namespace=variables.get("SLUICE_OPEN_NAMESPACE") or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a handler may call."""
+
+    acquire: Acquire
+    configuration: Configuration
+    store: Store
+
+
+class PowertoolsMeter:
+    """Signals as CloudWatch metrics, in the log line format that costs no call."""
+
+    def count(self, signal: Signal, amount: int = 1) -> None:
+        metrics.add_metric(name=signal.value, unit=MetricUnit.Count, value=amount)
+
+
+def make_client(environment: Environment) -> "DynamoDBClient":
+    """One attempt per call: `repository/retries.py` decides what may be sent again."""
+    return boto3.client(
+        "dynamodb",
+        config=Config(
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=environment.store_timeout_ms / 1000,
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            tcp_keepalive=True,
+        ),
+    )
+
+
+def build_services(environment: Environment, client: "DynamoDBClient", meter: Meter) -> Services:
+    store = DynamoStore(client, environment.table, Retries(_sleep_ms, secrets.randbelow, meter))
+    configuration = Configuration(store, clock_ms, secrets.randbelow)
+    acquire = Acquire(store, configuration, ImageCache(), clock_ms, secrets.randbelow, meter)
+    return Services(acquire, configuration, store)
+
+
+def clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _sleep_ms(duration_ms: int) -> None:
+    time.sleep(duration_ms / 1000)

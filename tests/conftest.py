@@ -1,0 +1,42 @@
+"""Fixtures for tests against a real DynamoDB engine; nothing is started for tests that ask for none of them."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from mypy_boto3_dynamodb import DynamoDBClient
+
+from local.engine import Endpoint, Engine, dynamodb_client
+from local.reference import ReferenceEngine
+from tests.engines import chosen_engine, table_factory
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine | ReferenceEngine]:
+    """SLUICE_TEST_ENGINE chooses: ministack (the default) or reference."""
+    with chosen_engine() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def dynamodb_endpoint(engine: Engine | ReferenceEngine) -> Endpoint:
+    """(endpoint_url, region, access_key): plain values, so that another process can build its own client."""
+    return engine.endpoint
+
+
+@pytest.fixture(scope="session")
+def dynamodb(dynamodb_endpoint: Endpoint) -> DynamoDBClient:
+    return dynamodb_client(dynamodb_endpoint)
+
+
+@pytest.fixture(scope="session")
+def tables(dynamodb: DynamoDBClient) -> Iterator[Callable[[], str]]:
+    """Call it for the name of a new, empty table."""
+    with table_factory(dynamodb) as make:
+        yield make
+
+
+@pytest.fixture
+def table(dynamodb: DynamoDBClient) -> Iterator[str]:
+    """The name of an empty table for this test alone."""
+    with table_factory(dynamodb) as make:
+        yield make()

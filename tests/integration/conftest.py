@@ -1,0 +1,101 @@
+"""A process of the product, with a clock that a test moves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pytest
+from mypy_boto3_dynamodb import DynamoDBClient
+
+from sluice.core.admission import Admission
+from sluice.core.errors import LimitExceeded
+from sluice.core.limits import LimitsByName
+from sluice.repository import keys
+from sluice.repository.items import Bucket, decode_bucket
+from sluice.repository.retries import Retries
+from sluice.repository.store import DynamoStore
+from sluice.services.acquire import Acquire, AcquireRequest
+from sluice.services.configuration import Configuration
+from sluice.services.images import ImageCache
+from tests.fakes import CountingMeter, FakeClock, never_random
+from tests.recording import RecordingStore
+
+NAMESPACE = "ns"
+ENTITY = "user-1"
+RESOURCE = "gpt-4"
+ADMITTED_MAX = 1000
+
+
+@dataclass
+class Host:
+    """One process: its own caches, the shared table and clock."""
+
+    store: RecordingStore
+    configuration: Configuration
+    service: Acquire
+    meter: CountingMeter
+    clock: FakeClock
+
+    def acquire(self, **consume: int) -> Admission:
+        return self.ask(consume)
+
+    def ask(self, consume: Mapping[str, int], limits: LimitsByName | None = None, entity: str = ENTITY) -> Admission:
+        return self.service.acquire(AcquireRequest(NAMESPACE, entity, RESOURCE, consume, limits))
+
+    def refused(self, **consume: int) -> LimitExceeded:
+        with pytest.raises(LimitExceeded) as raised:
+            self.ask(consume)
+        return raised.value
+
+    def admitted_until_refused(self, limits: LimitsByName | None = None, **consume: int) -> int:
+        for admitted in range(ADMITTED_MAX):
+            try:
+                self.ask(consume, limits)
+            except LimitExceeded:
+                return admitted
+        raise AssertionError(f"{ADMITTED_MAX} requests were admitted")
+
+    def put_limits(self, limits: LimitsByName, resource: str | None = RESOURCE) -> None:
+        self.configuration.put_limits(NAMESPACE, resource, limits)
+
+    def bucket(self, call_fingerprint: str | None = None) -> Bucket:
+        found = self.find_bucket(call_fingerprint)
+        assert found is not None
+        return found
+
+    def find_bucket(self, call_fingerprint: str | None = None) -> Bucket | None:
+        item = self.store.inner.get(keys.bucket(NAMESPACE, ENTITY, RESOURCE, 0, call_fingerprint), consistent=True)
+        return None if item is None else decode_bucket(item)
+
+    def level_milli(self, limit: str) -> int:
+        """As rule 1.2 says, written out once more so that the product's own function is not its own judge."""
+        found = self.bucket().limits[limit]
+        refill = self.clock.now_ms * found.parameters.refill_amount_milli // found.parameters.refill_period_ms
+        return min(found.balance_milli + refill, found.parameters.burst_milli)
+
+    def consumed_milli(self, limit: str) -> int:
+        return self.bucket().limits[limit].consumed_milli
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def start_host(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> Callable[[], Host]:
+    """Call it for one more process on the same table."""
+
+    def start() -> Host:
+        meter = CountingMeter()
+        retries = Retries(lambda _ms: None, never_random, meter)
+        store = RecordingStore(DynamoStore(dynamodb, table, retries))
+        configuration = Configuration(store, clock, never_random)
+        service = Acquire(store, configuration, ImageCache(), clock, never_random, meter)
+        return Host(store, configuration, service, meter, clock)
+
+    return start
+
+
+@pytest.fixture
+def host(start_host: Callable[[], Host]) -> Host:
+    return start_host()

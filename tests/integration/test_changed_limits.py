@@ -1,0 +1,250 @@
+"""Limits that change under traffic: every level stays what it is, and the change acts within the cache time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sluice.core.errors import Contended, NeverAdmissible, NoLimits, UnknownLimit
+from sluice.core.limits import Limit
+from sluice.repository import writes
+from sluice.services.configuration import CACHE_MS
+from tests.fakes import FakeClock
+from tests.integration.conftest import NAMESPACE, RESOURCE, Host
+from tests.integration.test_acquire import DAY_MS, MINUTE_MS, per_minute
+
+
+def test_a_lowered_limit_on_a_full_bucket_admits_exactly_the_new_burst(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(100)})
+    host.acquire(rpm=0)
+    host.put_limits({"rpm": per_minute(10)})
+    assert host.admitted_until_refused(rpm=1) == 10
+
+
+def test_an_added_limit_starts_full(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(100)})
+    host.acquire(rpm=50)
+    host.put_limits({"rpm": per_minute(100), "tpm": per_minute(100)})
+    host.acquire(tpm=5)
+    assert (host.level_milli("tpm"), host.consumed_milli("tpm")) == (95_000, 5_000)
+    assert (host.level_milli("rpm"), host.consumed_milli("rpm")) == (50_000, 50_000)
+
+
+def test_a_removed_limit_keeps_its_count_and_goes_on_counting(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(100), "tpm": per_minute(100)})
+    host.acquire(rpm=1, tpm=7)
+    host.put_limits({"rpm": per_minute(100)})
+    host.acquire(rpm=1)
+    assert host.bucket().limits.keys() == {"rpm"}
+    assert host.bucket().retired_consumed_milli == {"tpm": 7_000}
+    with pytest.raises(UnknownLimit):
+        host.acquire(tpm=1)
+    host.put_limits({"rpm": per_minute(100), "tpm": per_minute(100)})
+    host.acquire(tpm=1)
+    assert host.consumed_milli("tpm") == 8_000
+    assert host.level_milli("tpm") == 99_000
+
+
+def test_lowering_and_raising_again_grants_nothing(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(1000)})
+    host.acquire(rpm=100)
+    host.put_limits({"rpm": per_minute(500)})
+    host.acquire(rpm=0)
+    host.put_limits({"rpm": per_minute(1000)})
+    host.acquire(rpm=0)
+    assert host.level_milli("rpm") == 500_000
+
+
+def test_a_change_acts_within_the_cache_time_under_steady_traffic(
+    host: Host, start_host: Callable[[], Host], clock: FakeClock
+) -> None:
+    """Hole: under steady speculative traffic a lowered default was never applied."""
+    operator = start_host()
+    host.put_limits({"rpm": per_minute(6000)})
+    host.acquire(rpm=1)
+    operator.put_limits({"rpm": per_minute(60)})
+    for _ in range(CACHE_MS // 1000):
+        clock.advance(1_000)
+        host.acquire(rpm=1)
+    assert host.bucket().limits["rpm"].parameters.burst_milli == 60_000
+    assert host.admitted_until_refused(rpm=1) <= 60
+
+
+def test_a_change_acts_while_everyone_is_refused(host: Host, start_host: Callable[[], Host], clock: FakeClock) -> None:
+    operator = start_host()
+    host.put_limits({"rpd": Limit(1, 1, 1, 86_400)})
+    host.acquire(rpd=1)
+    operator.put_limits({"rpd": Limit(5000, 5000, 5000, 86_400)})
+    assert host.refused(rpd=1).retry_after_ms > DAY_MS - 100_000
+    clock.advance(CACHE_MS)
+    refused = host.refused(rpd=1)
+    assert refused.retry_after_ms <= 17_280
+    clock.now_ms = refused.admit_at_ms
+    host.acquire(rpd=1)
+
+
+def test_hosts_with_different_caches_do_not_flip_a_bucket(
+    host: Host, start_host: Callable[[], Host], clock: FakeClock
+) -> None:
+    stale = start_host()
+    host.put_limits({"rpm": per_minute(100)})
+    stale.acquire(rpm=1)
+    host.put_limits({"rpm": per_minute(50)})
+    host.acquire(rpm=1)
+    version = host.bucket().version
+    stale.store.taken_calls()
+    stale.acquire(rpm=1)
+    # Its own write failed, it read the limits again and went on with them: no rebase back.
+    assert stale.store.taken_calls() == ["update", "batch_get", "update"]
+    assert host.bucket().version == version + 1
+    assert host.bucket().limits["rpm"].parameters.burst_milli == 50_000
+
+
+def test_a_stale_host_judges_by_the_new_limits(host: Host, start_host: Callable[[], Host]) -> None:
+    stale = start_host()
+    host.put_limits({"rpm": per_minute(100)})
+    stale.acquire(rpm=1)
+    host.put_limits({"rpm": per_minute(50)})
+    host.acquire(rpm=1)
+    with pytest.raises(NeverAdmissible):
+        stale.acquire(rpm=51)
+
+
+def test_a_spend_between_image_and_rebase_is_kept(host: Host, start_host: Callable[[], Host]) -> None:
+    """Full 100, one taken by another between image and rebase: 99 remain."""
+    other = start_host()
+    host.put_limits({"rpm": per_minute(100)})
+    host.acquire(rpm=0)
+    other.acquire(rpm=0)
+    host.put_limits({"rpm": per_minute(200)})
+
+    def spend_before_the_rebase(verb: str, request: Any) -> None:
+        if verb == "update" and "new_lh" in request["UpdateExpression"]:
+            host.store.before = None
+            item = other.bucket()
+            other.store.inner.update(writes.adjust(item, {"rpm": 1_000}, other.clock.now_ms), repeatable=False)
+
+    host.store.before = spend_before_the_rebase
+    host.acquire(rpm=0)
+    assert host.level_milli("rpm") == 99_000
+    assert host.consumed_milli("rpm") == 1_000
+
+
+def test_a_drained_bucket_with_slower_limits_outlives_its_old_ttl(host: Host, clock: FakeClock) -> None:
+    host.put_limits({"rpm": per_minute(10)})
+    host.acquire(rpm=10)
+    host.put_limits({"rpm": Limit(10, 100, 10, 86_400)})
+    host.refused(rpm=1)
+    clock.advance(3 * DAY_MS)
+    assert (host.bucket().expires_at_s or 0) * 1000 > clock.now_ms
+    assert host.level_milli("rpm") == 30_000
+
+
+def test_a_bucket_that_vanishes_before_the_rebase_is_made_again(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(10)})
+    host.acquire(rpm=10)
+    host.put_limits({"rpm": per_minute(20)})
+
+    def vanish(verb: str, request: Any) -> None:
+        if verb == "update" and "new_lh" in request["UpdateExpression"]:
+            host.store.before = None
+            host.store.inner.delete({"Key": request["Key"]})
+
+    host.store.before = vanish
+    host.acquire(rpm=1)
+    assert host.level_milli("rpm") == 19_000
+
+
+def test_limits_that_change_faster_than_anyone_can_follow_are_contended(
+    host: Host, start_host: Callable[[], Host]
+) -> None:
+    operator = start_host()
+    host.put_limits({"rpm": per_minute(10)})
+    host.acquire(rpm=1)
+    capacity = 10
+
+    def change() -> None:
+        """Brings the bucket under the latest limits and changes them once more."""
+        nonlocal capacity
+        operator.acquire(rpm=0)
+        capacity += 1
+        operator.put_limits({"rpm": per_minute(capacity)})
+
+    def change_before_a_rebase(verb: str, request: Any) -> None:
+        if verb == "update" and "new_lh" in request["UpdateExpression"]:
+            # Twice: else the bucket would arrive at just what this host wants.
+            change()
+            change()
+
+    change()
+    change()
+    host.store.before = change_before_a_rebase
+    with pytest.raises(Contended):
+        host.acquire(rpm=1)
+
+
+def test_limits_that_are_gone_everywhere_are_no_limits(host: Host, clock: FakeClock) -> None:
+    host.put_limits({"rpm": per_minute(10)})
+    host.acquire(rpm=1)
+    host.store.inner.delete({"Key": {"PK": f"{NAMESPACE}/RESOURCE#{RESOURCE}", "SK": "#CONFIG"}})
+    clock.advance(CACHE_MS)
+    with pytest.raises(NoLimits):
+        host.acquire(rpm=1)
+
+
+def test_system_limits_apply_where_the_resource_says_nothing(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(3), "tpm": per_minute(100)}, resource=None)
+    host.put_limits({"rpm": per_minute(5)})
+    refused_after = host.admitted_until_refused(rpm=1, tpm=1)
+    assert refused_after == 5
+    violation = host.refused(rpm=1).violations[0]
+    assert violation.source == "resource"
+    host.acquire(tpm=95)
+    assert host.refused(tpm=1).violations[0].source == "system"
+
+
+def test_the_configuration_is_read_once_a_minute(host: Host, clock: FakeClock) -> None:
+    host.put_limits({"rpm": per_minute(1000)})
+    host.acquire(rpm=1)
+    host.store.taken_calls()
+    for _ in range(10):
+        clock.advance(CACHE_MS // 10 - 1)
+        host.acquire(rpm=1)
+    assert host.store.taken_calls() == ["update"] * 10
+    clock.advance(10)
+    host.acquire(rpm=1)
+    assert host.store.taken_calls() == ["batch_get", "update"]
+
+
+def test_writers_of_limits_do_not_overwrite_each_other_unseen(host: Host, start_host: Callable[[], Host]) -> None:
+    other = start_host()
+
+    def interfere(verb: str, _request: Any) -> None:
+        if verb == "put":
+            host.store.before = None
+            other.put_limits({"rpm": per_minute(1)})
+
+    host.store.before = interfere
+    stored = host.configuration.put_limits(NAMESPACE, RESOURCE, {"rpm": per_minute(2)})
+    assert stored.config_version == 2
+    assert host.configuration.reread(NAMESPACE, "e", RESOURCE).limits["rpm"].capacity == 2
+
+
+def test_limits_are_written_again_and_again_under_interference_only_so_often(
+    host: Host, start_host: Callable[[], Host]
+) -> None:
+    other = start_host()
+    host.store.before = lambda verb, _request: other.put_limits({"rpm": per_minute(1)}) if verb == "put" else None
+    with pytest.raises(Contended):
+        host.put_limits({"rpm": per_minute(2)})
+
+
+def test_refill_goes_on_at_the_old_rate_until_the_change(host: Host, clock: FakeClock) -> None:
+    host.put_limits({"rpm": per_minute(60)})
+    host.acquire(rpm=60)
+    clock.advance(MINUTE_MS // 2)
+    host.put_limits({"rpm": per_minute(600)})
+    host.acquire(rpm=0)
+    assert host.level_milli("rpm") == 30_000
+    clock.advance(1_000)
+    assert host.level_milli("rpm") == 40_000

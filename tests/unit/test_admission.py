@@ -1,0 +1,80 @@
+"""May this request pass, and what is the caller told?"""
+
+import pytest
+
+from sluice.core import admission, bucket
+from sluice.core.errors import NeverAdmissible, NoLimits, UnknownLimit
+from sluice.core.limits import Limit, LimitSet, Source, resolve
+
+NOW = 1_800_000_000_000
+RPM = Limit(10, 10, 10, 60)
+TPM = Limit(1000, 2000, 1000, 60)
+LIMITS = resolve([(Source.RESOURCE, {"rpm": RPM}), (Source.SYSTEM, {"tpm": TPM, "off": None}), (Source.SYSTEM, {})])
+
+
+def balances(limits: LimitSet, levels_milli: dict[str, int]) -> dict[str, int]:
+    return {name: level - bucket.refill_milli(limits.parameters[name], NOW) for name, level in levels_milli.items()}
+
+
+def test_demand_is_in_millitokens() -> None:
+    assert admission.demand_milli("e", "r", {"rpm": 1, "tpm": 0}, LIMITS) == {"rpm": 1000, "tpm": 0}
+
+
+def test_a_switched_off_limit_is_accepted_and_takes_nothing() -> None:
+    off = resolve([(Source.RESOURCE, {"rpm": None}), (Source.SYSTEM, {"rpm": RPM, "tpm": TPM})])
+    assert admission.demand_milli("e", "r", {"rpm": 99, "tpm": 1}, off) == {"tpm": 1000}
+    only_off = resolve([(Source.RESOURCE, {"rpm": None})])
+    assert admission.demand_milli("e", "r", {"rpm": 99}, only_off) == {}
+
+
+def test_an_unknown_limit_names_its_field() -> None:
+    with pytest.raises(UnknownLimit) as raised:
+        admission.demand_milli("e", "r", {"rpm": 1, "nope": 1}, LIMITS)
+    assert raised.value.field == "consume.nope"
+
+
+def test_no_limits_at_all() -> None:
+    with pytest.raises(NoLimits):
+        admission.demand_milli("e", "r", {"rpm": 1}, resolve([]))
+
+
+def test_above_the_burst_is_never_admissible() -> None:
+    assert admission.demand_milli("e", "r", {"rpm": 10}, LIMITS)
+    with pytest.raises(NeverAdmissible) as raised:
+        admission.demand_milli("e", "r", {"rpm": 11}, LIMITS)
+    assert (raised.value.limit, raised.value.requested, raised.value.burst) == ("rpm", 11, 10)
+
+
+def test_covered_demand_is_not_refused() -> None:
+    seen = balances(LIMITS, {"rpm": 1000, "tpm": 0})
+    assert admission.refusal("e", "r", LIMITS, seen, {"rpm": 1000, "tpm": 0}, NOW, NOW) is None
+
+
+def test_a_refusal_names_every_short_limit_and_the_latest_time() -> None:
+    seen = balances(LIMITS, {"rpm": 999, "tpm": -1000})
+    refused = admission.refusal("e", "r", LIMITS, seen, {"rpm": 2000, "tpm": 0}, NOW, NOW)
+    assert refused is not None
+    rpm, tpm = refused.violations
+    # Ten tokens a minute: 1001 millitokens take 6006 ms; a thousand a minute repay one token in 60 ms.
+    assert (rpm.limit, rpm.requested, rpm.available, rpm.retry_after_ms, rpm.source) == ("rpm", 2, 0, 6006, "resource")
+    assert (tpm.limit, tpm.requested, tpm.available, tpm.retry_after_ms, tpm.source) == ("tpm", 0, -1, 60, "system")
+    assert (refused.retry_after_ms, refused.admit_at_ms) == (6006, NOW + 6006)
+
+
+def test_an_image_is_judged_at_the_time_of_its_write() -> None:
+    """Hole: at a later now the refill of the round trip looks like room, and everyone tries again."""
+    seen = balances(LIMITS, {"rpm": 999})
+    full = {**seen, "tpm": 0}
+    later = NOW + 50
+    assert admission.refusal("e", "r", LIMITS, full, {"rpm": 1000}, later, later) is None
+    refused = admission.refusal("e", "r", LIMITS, full, {"rpm": 1000}, NOW, later)
+    assert refused is not None
+    assert refused.retry_after_ms == 1
+
+
+def test_levels_are_whole_tokens_down() -> None:
+    level = admission.level_of("e", LIMITS, balances(LIMITS, {"rpm": 9999, "tpm": -1}), NOW)
+    rpm, tpm = level.limits
+    assert (level.entity, rpm.remaining, tpm.remaining) == ("e", 9, -1)
+    assert (rpm.capacity, rpm.window_seconds, rpm.full_in_ms) == (10, 60, 6)
+    assert (tpm.capacity, tpm.window_seconds, tpm.full_in_ms) == (1000, 60, 120_001)
