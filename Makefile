@@ -33,7 +33,7 @@ test: lint unit infrastructure integration e2e reference-where-available  ## eve
 lint: $(TOOLS)  ## format, lint, layering, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/lint-imports
+	PYTHONPATH=.:lambdas:layers/core/python $(BIN)/lint-imports
 	$(BIN)/mypy
 
 .PHONY: unit

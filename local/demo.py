@@ -19,7 +19,7 @@ class _Uncounted:
 
 def load_demo(dynamodb_client: DynamoDBClient, table_name: str) -> None:
     """A default for every resource, and one resource with limits of its own."""
-    environment = Environment(table=table_name, store_timeout_ms=10_000, open_namespace=NAMESPACE)
+    environment = Environment(name="local", table=table_name, store_timeout_ms=10_000, open_namespace=NAMESPACE)
     configuration = build_services(environment, dynamodb_client, _Uncounted()).configuration
     configuration.put_limits(
         NAMESPACE,

@@ -8,12 +8,13 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from data_plane.routes import OPEN_PATHS, ROUTES, build_router
+from sluice.core.signals import Meter
 from sluice.edge.application import Application, Caller, Event, flush_metrics
 from sluice.edge.problems import Problem, RequestRejected
 from sluice.shell import Environment, PowertoolsMeter, Services, build_services, logger, make_client
 
 
-def build_application(environment: Environment, services: Services) -> Application:
+def build_application(environment: Environment, services: Services, meter: Meter) -> Application:
     def identify(event: Event) -> Caller | None:
         if event["requestContext"]["http"]["path"] in OPEN_PATHS:
             return None
@@ -23,13 +24,12 @@ def build_application(environment: Environment, services: Services) -> Applicati
             raise RequestRejected(Problem(HTTPStatus.UNAUTHORIZED, "unauthorized", detail, headers=headers))
         return Caller(environment.open_namespace)
 
-    return Application(build_router(services), ROUTES, identify)
+    return Application(build_router(services), ROUTES, identify, meter)
 
 
 _environment = Environment.read(os.environ)
-_application = build_application(
-    _environment, build_services(_environment, make_client(_environment), PowertoolsMeter())
-)
+_meter = PowertoolsMeter(_environment)
+_application = build_application(_environment, build_services(_environment, make_client(_environment), _meter), _meter)
 
 
 @logger.inject_lambda_context(clear_state=True)

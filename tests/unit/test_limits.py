@@ -119,6 +119,12 @@ def test_fill_time_of_a_set() -> None:
     assert resolve([(Source.SYSTEM, {"a": Limit(10, 20, 10, 60), "b": Limit(1, 1, 1, 1)})]).fill_time_ms == 120_000
 
 
+def test_the_fingerprint_of_a_set_ignores_where_its_limits_come_from() -> None:
+    here = resolve([(Source.RESOURCE, {"a": A, "b": B})])
+    there = resolve([(Source.ENTITY, {"a": A}), (Source.SYSTEM, {"b": B, "c": None})])
+    assert here.fingerprint == there.fingerprint == fingerprint({"a": A, "b": B})
+
+
 def test_parameters_are_millitokens_and_milliseconds() -> None:
     parameters = Limit(100, 200, 50, 60).parameters
     assert (parameters.capacity_milli, parameters.burst_milli) == (100_000, 200_000)

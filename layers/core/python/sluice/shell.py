@@ -34,6 +34,7 @@ metrics = Metrics(namespace=METRICS_NAMESPACE)
 class Environment:
     """Every setting that a function reads. `open_namespace`: who callers without a login are, if allowed."""
 
+    name: str
     table: str
     store_timeout_ms: int
     open_namespace: str | None
@@ -41,6 +42,7 @@ class Environment:
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
         return cls(
+            name=variables["SLUICE_ENVIRONMENT"],
             table=variables["SLUICE_TABLE"],
             store_timeout_ms=int(variables.get("SLUICE_STORE_TIMEOUT_MS", "2000")),
             open_namespace=variables.get("SLUICE_OPEN_NAMESPACE") or None,
@@ -57,7 +59,13 @@ class Services:
 
 
 class PowertoolsMeter:
-    """Signals as CloudWatch metrics, in the log line format that costs no call."""
+    """Signals as CloudWatch metrics, in the log line format that costs no call.
+
+    By environment and service: environments that share an account must not share an alarm.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        metrics.set_default_dimensions(environment=environment.name)
 
     def count(self, signal: Signal, amount: int = 1) -> None:
         metrics.add_metric(name=signal.value, unit=MetricUnit.Count, value=amount)

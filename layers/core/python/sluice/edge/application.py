@@ -8,17 +8,14 @@ from typing import Any, Final
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
-from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.core.errors import SluiceError
-from sluice.core.signals import Signal
+from sluice.core.signals import Meter, Signal
 from sluice.edge.problems import INTERNAL, Problem, RequestRejected, invalid_request, problem_of
 from sluice.edge.requests import parse_json, with_plain_body
-from sluice.shell import PowertoolsMeter, logger, metrics
-
-_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+from sluice.shell import logger, metrics
 
 # Clients choose names of fields, so what is repeated to them is bounded.
 _ERRORS_MAX: Final = 10
@@ -44,13 +41,17 @@ class Application:
     """
 
     def __init__(
-        self, router: Router, routes: Mapping[str, Iterable[str]], identify: Callable[[Event], Caller | None]
+        self,
+        router: Router,
+        routes: Mapping[str, Iterable[str]],
+        identify: Callable[[Event], Caller | None],
+        meter: Meter,
     ) -> None:
         self._routes = {path: frozenset(methods) for path, methods in routes.items()}
         self._identify = identify
+        self._meter = meter
         self._resolver = APIGatewayHttpResolver(enable_validation=True, json_body_deserializer=parse_json)
         self._resolver.include_router(router)
-        self._refuse_other_methods()
         self._register_problems()
 
     def handle(self, event: Event, context: LambdaContext) -> Answer:
@@ -58,16 +59,17 @@ class Application:
         http = event["requestContext"]["http"]
         try:
             caller = self._identify(event)
+            self._check_route(http["path"], http["method"])
             plain = with_plain_body(event)
             self._resolver.append_context(caller=caller)
             answer = self._resolver.resolve(plain, context)
         except RequestRejected as rejected:
             answer = _to_answer(rejected.problem.response(_request_id(event)))
-        route = http["path"] if http["path"] in self._routes else "other"
+        # Neither a path nor a method that a client made up belongs in a log.
+        route = f"{http['method']} {http['path']}" if self._knows(http) else "other"
         logger.info(
             "request",
             extra={
-                "method": http["method"] if http["method"] in _METHODS else "other",
                 "route": route,
                 "status": answer["statusCode"],
                 "duration_us": (time.perf_counter_ns() - started_ns) // 1000,
@@ -75,31 +77,40 @@ class Application:
         )
         return answer
 
-    def _refuse_other_methods(self) -> None:
-        for path, methods in self._routes.items():
-            allowed = ", ".join(sorted(methods))
-            others = [method for method in _METHODS if method not in methods]
-            self._resolver.route(path, method=others, include_in_schema=False)(self._not_allowed(allowed))
+    def _knows(self, http: Mapping[str, str]) -> bool:
+        return http["method"] in self._routes.get(http["path"], ())
 
-    def _not_allowed(self, allowed: str) -> Callable[[], Response[str]]:
-        problem = Problem(
-            HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", f"allowed: {allowed}", headers={"Allow": allowed}
-        )
-        return lambda: self._answer(problem)
+    def _check_route(self, path: str, method: str) -> None:
+        """Before the body is looked at: what is wrong with it does not matter where it can not go."""
+        methods = self._routes.get(path)
+        if methods is None:
+            raise RequestRejected(_NOTHING_HERE)
+        if method not in methods:
+            allowed = ", ".join(sorted(methods))
+            raise RequestRejected(
+                Problem(
+                    HTTPStatus.METHOD_NOT_ALLOWED,
+                    "method-not-allowed",
+                    f"allowed: {allowed}",
+                    headers={"Allow": allowed},
+                )
+            )
 
     def _register_problems(self) -> None:
         handlers: dict[type[Exception], Callable[[Any], Response[str]]] = {
-            SluiceError: lambda error: self._answer(problem_of(error)),
+            SluiceError: self._on_error,
             RequestValidationError: lambda error: self._answer(_validation_problem(error.errors())),
-            NotFoundError: lambda _error: self._answer(_NOTHING_HERE),
             Exception: self._on_bug,
         }
-        for kind, on_error in handlers.items():
-            self._resolver.exception_handler_manager.update_exception_handlers({kind: on_error})
+        self._resolver.exception_handler_manager.update_exception_handlers(handlers)
+
+    def _on_error(self, error: SluiceError) -> Response[str]:
+        problem = problem_of(error)
+        return self._on_bug(error) if problem is INTERNAL else self._answer(problem)
 
     def _on_bug(self, _error: Exception) -> Response[str]:
         logger.exception("unexpected error")
-        PowertoolsMeter().count(Signal.INTERNAL_ERRORS)
+        self._meter.count(Signal.INTERNAL_ERRORS)
         return self._answer(INTERNAL)
 
     def _answer(self, problem: Problem) -> Response[str]:

@@ -33,7 +33,8 @@ def with_plain_body(event: Mapping[str, Any]) -> dict[str, Any]:
         text = raw.decode()
     except UnicodeDecodeError:
         raise RequestRejected(invalid_request("body", "is not UTF-8")) from None
-    return {**event, "body": text, "isBase64Encoded": False}
+    # Spelled one way: the router compares content types to the letter.
+    return {**event, "headers": {**headers, "content-type": media_type}, "body": text, "isBase64Encoded": False}
 
 
 def parse_json(text: str) -> Any:

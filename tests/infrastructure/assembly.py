@@ -1,0 +1,67 @@
+"""What a synth left behind, in the shapes that the tests ask for."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aws_cdk as cdk
+from aws_cdk.assertions import Template
+
+from stacks.settings import ENVIRONMENTS, Settings
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+CDK_JSON: Final[Mapping[str, Any]] = json.loads((ROOT / "cdk.json").read_text())
+PARTS: Final = ("Data", "Api", "Monitoring")
+
+Properties = Mapping[str, Any]
+
+
+def new_app(folder: Path) -> cdk.App:
+    """An app with the flags of cdk.json, which only the command line would read."""
+    return cdk.App(context=dict(CDK_JSON["context"]), outdir=str(folder))
+
+
+@dataclass(frozen=True)
+class Assembly:
+    settings: Settings
+    folder: Path
+
+    def raw(self, part: str) -> Mapping[str, Any]:
+        loaded: Mapping[str, Any] = json.loads(
+            (self.folder / f"{self.settings.stack_name(part)}.template.json").read_text()
+        )
+        return loaded
+
+    def template(self, part: str) -> Template:
+        return Template.from_json(dict(self.raw(part)))
+
+    def resources(self, part: str, kind: str) -> Mapping[str, Properties]:
+        return {
+            name: resource.get("Properties", {})
+            for name, resource in self.raw(part)["Resources"].items()
+            if resource["Type"] == kind
+        }
+
+    def only(self, part: str, kind: str) -> Properties:
+        (found,) = self.resources(part, kind).values()
+        return found
+
+    def statements(self, kind: str) -> Iterator[Properties]:
+        for part in PARTS:
+            for properties in self.resources(part, kind).values():
+                yield from properties["PolicyDocument"]["Statement"]
+
+    def acceptances(self) -> set[tuple[str, str]]:
+        """(construct below its stack, finding) of everything that cdk-nag found and somebody accepted."""
+        report = json.loads((self.folder / "validation-report.json").read_text())
+        (nag,) = (entry for entry in report["pluginReports"] if entry["pluginName"] == "AwsSolutions")
+        assert nag["conclusion"] == "success"
+        return {
+            (finding["acknowledgedAt"].partition("/")[2], finding["ruleName"])
+            for finding in nag["suppressedViolations"]
+        }
+
+
+ALL: Final = tuple(ENVIRONMENTS)

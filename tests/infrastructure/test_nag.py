@@ -1,0 +1,35 @@
+"""cdk-nag looks at every synth, and every acceptance stands on its own construct."""
+
+from pathlib import Path
+
+import pytest
+from aws_cdk import Stack
+from aws_cdk import aws_s3 as s3
+
+from stacks.composition import compose
+from stacks.settings import ENVIRONMENTS
+from tests.infrastructure.assembly import Assembly, new_app
+
+ACCEPTED = {
+    ("DataPlane/Role/DefaultPolicy", "AwsSolutions-IAM5[Resource::*]"),
+    ("DefaultRoute", "AwsSolutions-APIG4"),
+}
+
+
+def test_the_acceptances_are_these(each: Assembly) -> None:
+    """A construct path of "" would be an excuse for a whole stack."""
+    assert each.acceptances() == ACCEPTED
+
+
+def test_a_finding_that_nobody_accepted_stops_the_synth(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    app = new_app(tmp_path)
+    compose(app, ENVIRONMENTS["local"])
+    data = app.node.find_child("Sluice-local-Data")
+    assert isinstance(data, Stack)
+    s3.Bucket(data, "Careless")
+    with pytest.raises(RuntimeError, match=r"(?i)validation"):
+        app.synth()
+    captured = capfd.readouterr()
+    report = (tmp_path / "validation-report.json").read_text() + captured.out + captured.err
+    assert "AwsSolutions-S1" in report
+    assert "Careless" in report

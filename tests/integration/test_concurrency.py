@@ -1,0 +1,89 @@
+"""Sixteen processes on one bucket of a real engine."""
+
+from dataclasses import replace
+
+import pytest
+from mypy_boto3_dynamodb import DynamoDBClient
+
+from local.engine import Endpoint
+from sluice.core.limits import Limit
+from sluice.repository import keys
+from sluice.repository.items import Bucket, decode_bucket
+from sluice.repository.retries import Retries
+from sluice.repository.store import DynamoStore
+from sluice.services.configuration import Configuration
+from sluice.shell import clock_ms
+from tests.fakes import CountingMeter, never_random
+from tests.workers import ENTITY, NAMESPACE, RESOURCE, Work, run_processes
+
+PROCESSES = 16
+# So slow that a test sees at most a millitoken of it.
+TEN_YEARS_S = 10 * 365 * 86_400
+
+
+@pytest.fixture
+def store(dynamodb: DynamoDBClient, table: str) -> DynamoStore:
+    return DynamoStore(dynamodb, table, Retries(lambda _ms: None, never_random, CountingMeter()))
+
+
+@pytest.fixture
+def work(dynamodb_endpoint: Endpoint, table: str) -> Work:
+    return Work(dynamodb_endpoint, table, attempts=0)
+
+
+def configure(store: DynamoStore, limit: Limit) -> None:
+    Configuration(store, clock_ms, never_random).put_limits(NAMESPACE, RESOURCE, {"rpm": limit})
+
+
+def the_bucket(store: DynamoStore) -> Bucket:
+    item = store.get(keys.bucket(NAMESPACE, ENTITY, RESOURCE, 0), consistent=True)
+    assert item is not None
+    return decode_bucket(item)
+
+
+def refill_milli(bucket: Bucket, time_ms: int) -> int:
+    parameters = bucket.limits["rpm"].parameters
+    return time_ms * parameters.refill_amount_milli // parameters.refill_period_ms
+
+
+def test_of_2000_attempts_on_500_tokens_exactly_500_are_admitted(store: DynamoStore, work: Work) -> None:
+    configure(store, Limit(500, 500, 500, TEN_YEARS_S))
+    reports = run_processes(replace(work, attempts=2000 // PROCESSES), PROCESSES)
+    assert sum(report.admitted for report in reports) == 500
+    assert sum(report.refused for report in reports) == 1500
+    assert sum(report.contended for report in reports) == 0
+    assert min(report.least_remaining for report in reports) == 0
+    bucket = the_bucket(store)
+    assert bucket.limits["rpm"].consumed_milli == 500_000
+    # Level zero, to the millitoken, as of its creation.
+    assert bucket.limits["rpm"].balance_milli + refill_milli(bucket, bucket.created_at_ms) == 0
+
+
+def test_with_refill_running_nothing_is_minted_and_nothing_lost(store: DynamoStore, work: Work) -> None:
+    configure(store, Limit(100, 100, 100, 1))
+    reports = run_processes(replace(work, attempts=100_000, for_ms=4_000), PROCESSES)
+    admitted = sum(report.admitted for report in reports)
+    assert sum(report.contended for report in reports) == 0
+    assert min(report.least_remaining for report in reports) == 0
+    bucket = the_bucket(store)
+    limit = bucket.limits["rpm"]
+    assert limit.consumed_milli == admitted * 1000
+    first_ms = min(report.first_ms for report in reports)
+    last_ms = max(report.last_ms for report in reports)
+    refilled_milli = refill_milli(bucket, last_ms) - refill_milli(bucket, first_ms)
+    slack_milli = 10_000
+    assert admitted * 1000 <= limit.parameters.burst_milli + slack_milli + refilled_milli
+    level_milli = min(limit.balance_milli + refill_milli(bucket, last_ms), limit.parameters.burst_milli)
+    assert level_milli >= 0
+    assert any(report.refused for report in reports), "the demand must exceed the rate for this to show anything"
+
+
+def test_sixteen_creators_make_one_bucket_and_all_are_counted(store: DynamoStore, work: Work) -> None:
+    configure(store, Limit(1000, 1000, 1000, TEN_YEARS_S))
+    reports = run_processes(replace(work, attempts=1), PROCESSES)
+    assert [report.admitted for report in reports] == [1] * PROCESSES
+    bucket = the_bucket(store)
+    assert bucket.version == PROCESSES
+    assert bucket.limits["rpm"].consumed_milli == PROCESSES * 1000
+    kinds = [item["kind"] for item in store.scan({"ConsistentRead": True}).items]
+    assert sorted(map(str, kinds)) == ["bucket", "limits"]

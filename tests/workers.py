@@ -1,0 +1,99 @@
+"""Processes that acquire for real: their own clients, caches and clocks, one table."""
+
+import multiprocessing
+import secrets
+import time
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
+from queue import Queue
+from typing import Any
+
+from botocore.config import Config
+
+from local.engine import Endpoint, dynamodb_client
+from sluice.core.errors import Contended, LimitExceeded
+from sluice.repository.retries import Retries
+from sluice.repository.store import DynamoStore
+from sluice.services.acquire import Acquire, AcquireRequest
+from sluice.services.configuration import Configuration
+from sluice.services.images import ImageCache
+from sluice.shell import clock_ms
+from tests.fakes import CountingMeter
+from tests.recording import RecordingStore
+
+NAMESPACE = "ns"
+ENTITY = "shared"
+RESOURCE = "r"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every process does: so many acquires of one token, or as many as fit into so many seconds."""
+
+    endpoint: Endpoint
+    table: str
+    attempts: int
+    for_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    admitted: int
+    refused: int
+    contended: int
+    writes: int
+    least_remaining: int
+    first_ms: int
+    last_ms: int
+
+
+def run_processes(work: Work, count: int) -> list[Report]:
+    # A fork server has no threads of its own, and imports what all processes need only once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["boto3", "tests.workers"])
+    barrier = context.Barrier(count)
+    reports: Any = context.Queue()
+    processes = [context.Process(target=_run, args=(work, barrier, reports)) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        return [reports.get(timeout=240) for _ in processes]
+    finally:
+        for process in processes:
+            process.join(timeout=10)
+            if process.is_alive():
+                process.kill()
+
+
+def _run(work: Work, barrier: Barrier, reports: "Queue[Report]") -> None:
+    config = Config(retries={"total_max_attempts": 1, "mode": "standard"}, read_timeout=60)
+    client = dynamodb_client(work.endpoint, config)
+    meter = CountingMeter()
+    retries = Retries(lambda ms: time.sleep(ms / 1000), secrets.randbelow, meter)
+    store = RecordingStore(DynamoStore(client, work.table, retries))
+    configuration = Configuration(store, clock_ms, secrets.randbelow)
+    service = Acquire(store, configuration, ImageCache(), clock_ms, secrets.randbelow, meter)
+    # Stored limits: the bucket is the same for everybody, and its configuration is read by everybody.
+    request = AcquireRequest(NAMESPACE, ENTITY, RESOURCE, {"rpm": 1})
+    barrier.wait(timeout=120)
+    reports.put(_acquire_all(service, store, request, work))
+
+
+def _acquire_all(service: Acquire, store: RecordingStore, request: AcquireRequest, work: Work) -> Report:
+    admitted = refused = contended = 0
+    least_remaining = 0
+    first_ms = clock_ms()
+    for _ in range(work.attempts):
+        if work.for_ms is not None and clock_ms() - first_ms > work.for_ms:
+            break
+        try:
+            admission = service.acquire(request)
+        except LimitExceeded:
+            refused += 1
+        except Contended:
+            contended += 1
+        else:
+            admitted += 1
+            least_remaining = min(least_remaining, *(limit.remaining for limit in admission.levels[0].limits))
+    writes = sum(1 for call in store.calls if call in {"put", "update"})
+    return Report(admitted, refused, contended, writes, least_remaining, first_ms, clock_ms())
