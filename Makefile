@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
+BENCH := PYTHONPATH=.:lambdas:layers/core/python $(BIN)/python -m
 PORT ?= 4566
 export PORT
 
@@ -56,6 +57,22 @@ e2e: $(ALL)  ## the deployed stacks over HTTP, and make run itself
 .PHONY: test-reference
 test-reference: $(TOOLS) reference-engine  ## the integration tests on AWS's DynamoDB Local
 	SLUICE_TEST_ENGINE=reference $(PYTEST) tests/integration tests/e2e/test_engines.py -n $(WORKERS)
+
+.PHONY: docs
+docs: $(TOOLS)  ## write the API reference from the routes
+	@PYTHONPATH=.:lambdas:layers/core/python $(BIN)/python -m local.api_reference
+
+.PHONY: costs
+costs: $(TOOLS) $(ENGINE)  ## calls and capacity units of each operation
+	@$(BENCH) bench.costs
+
+.PHONY: cpu
+cpu: $(TOOLS) $(ENGINE)  ## client CPU of a warm acquire beside the bare boto3 call
+	@$(BENCH) bench.cpu
+
+.PHONY: cold
+cold: $(TOOLS)  ## CPU of a cold start of the data plane
+	@$(BENCH) bench.cold
 
 .PHONY: reference-engine
 reference-engine: $(TOOLS)  ## fetch DynamoDB Local, where Maven and a Java kit are at hand

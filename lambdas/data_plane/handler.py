@@ -29,12 +29,12 @@ def build_application(environment: Environment, services: Services, meter: Meter
 
 _environment = Environment.read(os.environ)
 _meter = PowertoolsMeter(_environment)
-_application = build_application(_environment, build_services(_environment, make_client(_environment), _meter), _meter)
+application = build_application(_environment, build_services(_environment, make_client(_environment), _meter), _meter)
 
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     try:
-        return _application.handle(event, context)
+        return application.handle(event, context)
     finally:
         flush_metrics()

@@ -335,7 +335,7 @@ def test_unknown_paths_and_methods(call: Call) -> None:
 
 
 def test_every_route_of_the_router_is_in_the_table_of_routes(handler_module: ModuleType) -> None:
-    resolver = handler_module._application._resolver
+    resolver = handler_module.application._resolver
     served = {(route.path, method) for route in resolver._static_routes for method in [route.method]}
     assert resolver._dynamic_routes == []
     assert served == {(path, method) for path, methods in routes.ROUTES.items() for method in methods}

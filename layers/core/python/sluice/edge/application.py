@@ -1,5 +1,6 @@
 """The frame around every HTTP function: guards, routing, problem documents, one log line per request."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,12 @@ class Application:
             },
         )
         return answer
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document of these routes."""
+        text = self._resolver.get_openapi_json_schema(title="Sluice", version="1", openapi_version="3.1.0")
+        document: dict[str, Any] = json.loads(text)
+        return document
 
     def _knows(self, http: Mapping[str, str]) -> bool:
         return http["method"] in self._routes.get(http["path"], ())

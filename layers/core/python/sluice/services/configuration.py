@@ -92,7 +92,7 @@ class Configuration:
                 request["ExpressionAttributeValues"] = {":seen": before.config_version}
             outcome = self._store.put(request, repeatable=False)
             if isinstance(outcome, Applied):
-                self._forget(namespace)
+                self.forget(namespace)
                 return stored
             item = outcome.item
         raise Contended(contended_wait_ms(self._random_below))
@@ -119,8 +119,8 @@ class Configuration:
             self._on_unavailable[namespace] = (system and system.on_unavailable) or OnUnavailable.BLOCK
         return Resolution(limits, bucket is not None, bucket_item)
 
-    def _forget(self, namespace: str) -> None:
-        """A change of the system level acts on every resource of the namespace."""
+    def forget(self, namespace: str) -> None:
+        """Drops what is cached for a namespace: a change of the system level acts on every resource of it."""
         with self._lock:
             for cached in [key for key in self._cache if key[0] == namespace]:
                 del self._cache[cached]

@@ -1,0 +1,99 @@
+"""Writes docs/openapi.json and docs/api.md from the routes themselves: `make docs`. A test notices stale ones."""
+
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from local import ROOT
+
+OPENAPI: Final = ROOT / "docs" / "openapi.json"
+REFERENCE: Final = ROOT / "docs" / "api.md"
+_HEAD: Final = """# API reference
+
+Generated from the routes by `make docs`; the whole document is [openapi.json](openapi.json). JSON in and out. Errors
+are problem documents (RFC 9457): `type` is `urn:sluice:problem:` and the kind named below.
+"""
+
+
+def documents() -> dict[Path, str]:
+    """The files as they should be."""
+    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    os.environ.setdefault("SLUICE_ENVIRONMENT", "docs")
+    os.environ.setdefault("SLUICE_TABLE", "docs")
+    application = importlib.import_module("data_plane.handler").application
+    document = _without_default_errors(application.openapi())
+    return {OPENAPI: json.dumps(document, indent=2) + "\n", REFERENCE: _reference(document)}
+
+
+def _without_default_errors(document: dict[str, Any]) -> dict[str, Any]:
+    """Powertools describes its own validation error on every route; ours is a problem document."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            if "HTTPValidationError" in json.dumps(operation["responses"].get("422", {})):
+                del operation["responses"]["422"]
+            operation["responses"] = dict(sorted(operation["responses"].items()))
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
+    return document
+
+
+def _reference(document: dict[str, Any]) -> str:
+    lines = [_HEAD]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            lines += [f"## {method.upper()} {path}", "", operation["summary"], ""]
+            body = operation.get("requestBody")
+            if body is not None:
+                lines += _fields(document, "Body", body["content"]["application/json"]["schema"])
+            lines += ["| status | meaning |", "|---|---|"]
+            lines += [f"| {status} | {answer['description']} |" for status, answer in operation["responses"].items()]
+            lines.append("")
+            for status, answer in operation["responses"].items():
+                schema = answer["content"].get("application/json", {}).get("schema")
+                if schema is not None:
+                    lines += _fields(document, f"Answer {status}", schema)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _fields(document: dict[str, Any], title: str, schema: dict[str, Any]) -> list[str]:
+    model = _resolved(document, schema)
+    lines = [f"{title}:", "", "| field | type | required |", "|---|---|---|"]
+    for name, part in model["properties"].items():
+        required = "yes" if name in model.get("required", []) else ""
+        lines.append(f"| `{name}` | {_type(document, part)} | {required} |")
+    return [*lines, ""]
+
+
+def _type(document: dict[str, Any], schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_type(document, part) for part in schema["anyOf"])
+    if "$ref" in schema:
+        model = _resolved(document, schema)
+        return "{" + ", ".join(f"{name}: {_type(document, part)}" for name, part in model["properties"].items()) + "}"
+    if schema.get("type") == "array":
+        return f"list of {_type(document, schema['items'])}"
+    values = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), None)
+    if values:
+        return f"map of name to {_type(document, values)}"
+    bounds = [f"{int(schema[bound])}" for bound in ("minimum", "maximum") if bound in schema]
+    pattern = f" `{schema['pattern']}`" if "pattern" in schema else ""
+    return f"{schema['type']}{' ' + '..'.join(bounds) if bounds else ''}{pattern}"
+
+
+def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    model: dict[str, Any] = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    return model
+
+
+def main() -> None:
+    for path, text in documents().items():
+        path.write_text(text)
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Every operation stays at or below its figure: a dearer one must be a decision, not an accident."""
+
+import os
+
+import pytest
+from mypy_boto3_dynamodb import DynamoDBClient
+
+from bench.costs import BOUNDS, Costs
+from local.engine import Endpoint, dynamodb_client
+from tests.engines import REFERENCE
+
+
+@pytest.fixture
+def metered(dynamodb_endpoint: Endpoint) -> DynamoDBClient:
+    """A client of its own: the meter stays on the client that it is put on."""
+    return dynamodb_client(dynamodb_endpoint)
+
+
+def test_no_operation_costs_more_than_its_bound(metered: DynamoDBClient, table: str) -> None:
+    figures = Costs(metered, table).measure()
+    assert figures.keys() == BOUNDS.keys()
+    # Only the reference engine is right about reads.
+    reads_count = os.environ.get("SLUICE_TEST_ENGINE") == REFERENCE
+    for name, bound in BOUNDS.items():
+        figure = figures[name]
+        assert figure.calls <= bound.calls, name
+        assert 0 < figure.write_units <= bound.write_units, name
+        assert not reads_count or figure.read_units <= bound.read_units, name
