@@ -74,7 +74,7 @@ _LOCAL: Final = Settings(
     snap_start=False,
     wheel_target=WheelTarget.THIS_MACHINE,
     # Two busy cores stall a process for seconds; that must not look like an unavailable table.
-    store_timeout_ms=10_000,
+    store_timeout_ms=5_000,
     log_level="INFO",
     log_retention_days=1,
     # The engine collects no metrics and refuses alarms with labels or metric math.

@@ -25,6 +25,7 @@ class RecordingStore:
 
     inner: Store
     calls: list[str] = field(default_factory=list)
+    repeatable: list[tuple[str, bool]] = field(default_factory=list)
     before: Callable[[str, Any], None] | None = None
     after: Callable[[str, Any], None] | None = None
 
@@ -34,15 +35,23 @@ class RecordingStore:
         return taken
 
     def get(self, key: Key, *, consistent: bool = False) -> Item | None:
-        return self._call("get", key, lambda: self.inner.get(key, consistent=consistent))
+        return self._call(
+            _read_name("get", consistent=consistent), key, lambda: self.inner.get(key, consistent=consistent)
+        )
 
     def batch_get(self, keys: Sequence[Key], *, consistent: bool = False) -> list[Item]:
-        return self._call("batch_get", keys, lambda: self.inner.batch_get(keys, consistent=consistent))
+        return self._call(
+            _read_name("batch_get", consistent=consistent),
+            keys,
+            lambda: self.inner.batch_get(keys, consistent=consistent),
+        )
 
     def put(self, request: PutRequest, *, repeatable: bool) -> Outcome:
+        self.repeatable.append(("put", repeatable))
         return self._call("put", request, lambda: self.inner.put(request, repeatable=repeatable))
 
     def update(self, request: UpdateRequest, *, repeatable: bool) -> Outcome:
+        self.repeatable.append(("update", repeatable))
         return self._call("update", request, lambda: self.inner.update(request, repeatable=repeatable))
 
     def delete(self, request: DeleteRequest) -> Outcome:
@@ -65,3 +74,7 @@ class RecordingStore:
         if self.after is not None:
             self.after(verb, request)
         return answer
+
+
+def _read_name(verb: str, *, consistent: bool) -> str:
+    return f"consistent {verb}" if consistent else verb

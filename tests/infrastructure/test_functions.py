@@ -104,7 +104,7 @@ def test_alias_points_to_the_published_version(each: Assembly) -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ("local", {"SLUICE_STORE_TIMEOUT_MS": "10000", "SLUICE_OPEN_NAMESPACE": "default"}),
+        ("local", {"SLUICE_STORE_TIMEOUT_MS": "5000", "SLUICE_OPEN_NAMESPACE": "default"}),
         ("dev", {"SLUICE_STORE_TIMEOUT_MS": "2000", "POWERTOOLS_LOG_LEVEL": "DEBUG"}),
         ("prod", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
     ],

@@ -9,8 +9,9 @@ from sluice.core.errors import NeverAdmissible, NoLimits, UnknownLimit
 from sluice.core.limits import Limit, Source, resolve
 from sluice.core.signals import Signal
 from sluice.repository import writes
+from sluice.services.images import ImageCache
 from tests.fakes import FakeClock
-from tests.integration.conftest import Host
+from tests.integration.conftest import ENTITY, NAMESPACE, RESOURCE, Host
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
@@ -194,9 +195,13 @@ def test_call_limits_have_a_bucket_of_their_own(host: Host) -> None:
 def test_calls_with_call_limits(host: Host) -> None:
     limits = {"rpm": per_minute(5)}
     host.ask({"rpm": 1}, limits)
-    assert host.store.taken_calls() == ["get", "put"]
+    assert host.store.taken_calls() == ["batch_get", "put"]
     host.ask({"rpm": 1}, limits)
     assert host.store.taken_calls() == ["update"]
+    # Once a minute: what to do when the table does not answer is stored.
+    host.clock.advance(MINUTE_MS)
+    host.ask({"rpm": 1}, limits)
+    assert host.store.taken_calls() == ["batch_get", "update"]
 
 
 def test_a_cold_process_on_an_existing_bucket_reads_it_along(host: Host, start_host: Callable[[], Host]) -> None:
@@ -263,3 +268,53 @@ def test_an_expired_bucket_is_used_and_a_deleted_one_is_made_again_full(host: Ho
     host.store.inner.delete({"Key": {"PK": first.key.pk, "SK": first.key.sk}})
     assert host.admitted_until_refused(rpm=1) == 10
     assert host.bucket().generation > first.generation
+
+
+def test_a_host_without_an_image_renews_a_near_ttl_at_its_second_try(host: Host, clock: FakeClock) -> None:
+    host.put_limits({"rpm": per_minute(10)})
+    host.acquire(rpm=1)
+    clock.advance(DAY_MS + MINUTE_MS + 1000)
+    host.configuration.limits(NAMESPACE, ENTITY, RESOURCE, None)
+    host.service._images = ImageCache()
+    host.store.taken_calls()
+    host.acquire(rpm=1)
+    assert host.store.taken_calls() == ["update", "update"]
+    assert host.bucket().expires_at_s == (clock.now_ms + 2 * MINUTE_MS + 2 * DAY_MS) // 1000
+
+
+def test_a_slow_answer_is_judged_at_the_time_of_its_write(host: Host, clock: FakeClock) -> None:
+    """Hole: by then the refill of the round trip looks like room, and everyone tries again."""
+    host.put_limits({"rpm": per_minute(60)})
+    host.acquire(rpm=60)
+    clock.advance(990)
+    host.store.after = lambda _verb, _request: clock.advance(20)
+    host.store.taken_calls()
+    refused = host.refused(rpm=1)
+    assert host.store.taken_calls() == ["update"]
+    assert refused.retry_after_ms == 1
+    assert refused.violations[0].available == 0
+
+
+def test_a_generation_is_a_time_and_a_random_number(host: Host, clock: FakeClock) -> None:
+    host.put_limits({"rpm": per_minute(60)})
+    host.service._random_below = lambda below: below - 1
+    host.acquire(rpm=1)
+    assert host.bucket().generation == clock.now_ms * 1_000_000 + 999_999
+
+
+def test_what_may_be_sent_twice(host: Host) -> None:
+    """A create and a rebase happen once however often they are sent; a debit does not."""
+    host.put_limits({"rpm": per_minute(60)})
+    host.acquire(rpm=1)
+    host.acquire(rpm=1)
+    host.put_limits({"rpm": per_minute(30)})
+    host.acquire(rpm=1)
+    assert host.store.repeatable == [
+        ("put", False),
+        ("put", True),
+        ("update", False),
+        ("put", False),
+        ("update", False),
+        ("update", True),
+        ("update", False),
+    ]

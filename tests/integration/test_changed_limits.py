@@ -14,6 +14,11 @@ from tests.integration.conftest import NAMESPACE, RESOURCE, Host
 from tests.integration.test_acquire import DAY_MS, MINUTE_MS, per_minute
 
 
+def is_rebase(request: Any) -> bool:
+    """The one write that changes the limits hash."""
+    return "lh = " in request["UpdateExpression"]
+
+
 def test_a_lowered_limit_on_a_full_bucket_admits_exactly_the_new_burst(host: Host) -> None:
     host.put_limits({"rpm": per_minute(100)})
     host.acquire(rpm=0)
@@ -95,7 +100,7 @@ def test_hosts_with_different_caches_do_not_flip_a_bucket(
     stale.store.taken_calls()
     stale.acquire(rpm=1)
     # Its own write failed, it read the limits again and went on with them: no rebase back.
-    assert stale.store.taken_calls() == ["update", "batch_get", "update"]
+    assert stale.store.taken_calls() == ["update", "consistent batch_get", "update"]
     assert host.bucket().version == version + 1
     assert host.bucket().limits["rpm"].parameters.burst_milli == 50_000
 
@@ -119,7 +124,7 @@ def test_a_spend_between_image_and_rebase_is_kept(host: Host, start_host: Callab
     host.put_limits({"rpm": per_minute(200)})
 
     def spend_before_the_rebase(verb: str, request: Any) -> None:
-        if verb == "update" and "new_lh" in request["UpdateExpression"]:
+        if verb == "update" and is_rebase(request):
             host.store.before = None
             item = other.bucket()
             other.store.inner.update(writes.adjust(item, {"rpm": 1_000}, other.clock.now_ms), repeatable=False)
@@ -146,7 +151,7 @@ def test_a_bucket_that_vanishes_before_the_rebase_is_made_again(host: Host) -> N
     host.put_limits({"rpm": per_minute(20)})
 
     def vanish(verb: str, request: Any) -> None:
-        if verb == "update" and "new_lh" in request["UpdateExpression"]:
+        if verb == "update" and is_rebase(request):
             host.store.before = None
             host.store.inner.delete({"Key": request["Key"]})
 
@@ -171,7 +176,7 @@ def test_limits_that_change_faster_than_anyone_can_follow_are_contended(
         operator.put_limits({"rpm": per_minute(capacity)})
 
     def change_before_a_rebase(verb: str, request: Any) -> None:
-        if verb == "update" and "new_lh" in request["UpdateExpression"]:
+        if verb == "update" and is_rebase(request):
             # Twice: else the bucket would arrive at just what this host wants.
             change()
             change()
@@ -248,3 +253,53 @@ def test_refill_goes_on_at_the_old_rate_until_the_change(host: Host, clock: Fake
     assert host.level_milli("rpm") == 30_000
     clock.advance(1_000)
     assert host.level_milli("rpm") == 40_000
+
+
+def test_many_limits_with_long_names_can_all_be_replaced(host: Host) -> None:
+    """Hole: an expression may have 4 KB, and beyond that every acquire on the bucket would fail for ever."""
+
+    def twenty(first: str, capacity: int) -> None:
+        for resource, second in ((None, "s"), (RESOURCE, "r")):
+            limits = {f"{first}{second}{number:030d}": per_minute(capacity) for number in range(10)}
+            host.put_limits(limits, resource)
+
+    for first, capacity in (("a", 10), ("a", 20), ("b", 10)):
+        twenty(first, capacity)
+        host.ask({f"{first}r{number:030d}": 1 for number in range(10)})
+    assert len(host.bucket().limits) == 20
+    assert len(host.bucket().retired_consumed_milli) == 20
+
+
+def test_limits_that_are_switched_off_meanwhile_cost_a_stale_host_no_write(
+    host: Host, start_host: Callable[[], Host]
+) -> None:
+    stale = start_host()
+    host.put_limits({"rpm": per_minute(10), "tpm": per_minute(10)})
+    stale.acquire(rpm=1)
+    host.put_limits({"rpm": None, "tpm": per_minute(10)})
+    host.acquire(tpm=1)
+    version = host.bucket().version
+    assert stale.acquire(rpm=1).levels == ()
+    assert host.bucket().version == version
+
+
+def test_a_rebased_bucket_is_known_afterwards(host: Host, clock: FakeClock) -> None:
+    host.put_limits({"rpm": per_minute(10)})
+    host.acquire(rpm=10)
+    host.put_limits({"rpm": per_minute(60)})
+    refused = host.refused(rpm=1)
+    host.store.taken_calls()
+    clock.now_ms = refused.admit_at_ms
+    host.acquire(rpm=1)
+    assert host.store.taken_calls() == ["update"]
+
+
+def test_a_host_that_is_two_changes_behind_catches_up(host: Host, start_host: Callable[[], Host]) -> None:
+    operator = start_host()
+    host.put_limits({"rpm": per_minute(10)})
+    host.acquire(rpm=1)
+    operator.put_limits({"rpm": per_minute(11)})
+    operator.acquire(rpm=0)
+    operator.put_limits({"rpm": per_minute(12)})
+    host.acquire(rpm=1)
+    assert host.bucket().limits["rpm"].parameters.burst_milli == 12_000

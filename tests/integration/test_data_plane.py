@@ -15,7 +15,7 @@ from moto import mock_aws
 
 from data_plane import routes
 from local.table import create_table
-from sluice.core.errors import Contended, SluiceError, Unavailable
+from sluice.core.errors import Ambiguous, Contended, SluiceError, Unavailable
 from sluice.core.limits import Limit
 from sluice.repository.keys import Key
 from sluice.repository.store import DynamoStore
@@ -181,6 +181,8 @@ def test_health_needs_no_table_and_ready_does(call: Call, handler_module: Module
 
 WRONG_BODIES: list[tuple[str, Any]] = [
     ("body", []),
+    ("body", [BODY]),
+    ("body", [BODY, 1]),
     ("body", "text"),
     ("body", 7),
     ("entity", {}),
@@ -257,7 +259,7 @@ def test_what_is_not_json_is_400(call: Call, raw: str | None) -> None:
 
 
 def test_bytes_that_are_not_text_are_400(call: Call) -> None:
-    for raw in (base64.b64encode(b"\xff\xfe").decode(), "not base64!"):
+    for raw in (base64.b64encode(b"\xff\xfe").decode(), "not base64!", "é"):
         answer = call(raw=raw, base64_body=True)
         assert (answer.status, answer.problem, answer.body["field"]) == (400, "invalid-request", "body")
 
@@ -365,6 +367,11 @@ def test_unavailable_and_contended(call: Call, monkeypatch: pytest.MonkeyPatch) 
     raising(monkeypatch, Unavailable("table"))
     answer = call(body=BODY)
     assert (answer.status, answer.problem, answer.headers["Retry-After"]) == (503, "unavailable", "1")
+    assert "nothing was changed" in answer.body["detail"]
+    raising(monkeypatch, Ambiguous("table"))
+    answer = call(body=BODY)
+    assert (answer.status, answer.problem) == (503, "unavailable")
+    assert "may have been counted" in answer.body["detail"]
     raising(monkeypatch, Contended(42))
     answer = call(body=BODY)
     assert (answer.status, answer.problem, answer.body["retry_after_ms"]) == (429, "contended", 42)
@@ -379,9 +386,16 @@ def test_a_bug_is_a_problem_document_that_tells_nothing(
 
     for error in (KeyError("secret-canary"), Unmapped("secret-canary")):
         raising(monkeypatch, error)
+        written = io.StringIO()
+        monkeypatch.setattr(logger.registered_handler, "stream", written)
         answer = call(body=BODY)
         assert (answer.status, answer.problem) == (500, "internal")
         assert "canary" not in json.dumps(answer.body)
+        logs = [json.loads(line) for line in written.getvalue().splitlines()]
+        assert [(line["message"], line["correlation_id"]) for line in logs] == [
+            ("unexpected error", "request-7"),
+            ("request", "request-7"),
+        ]
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
     assert [metric.get("InternalErrors") for metric in metrics] == [[1.0], [1.0]]
 

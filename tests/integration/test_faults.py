@@ -91,6 +91,21 @@ def test_allow_lets_requests_through_and_counts_them(host: Host, clock: FakeCloc
     assert host.meter.counts[Signal.FAIL_OPEN_ADMISSIONS] == 2
 
 
+def test_allow_holds_for_per_call_limits_as_well(host: Host, clock: FakeClock) -> None:
+    limits = {"rpm": per_minute(10)}
+    host.configuration.put_limits(NAMESPACE, None, {"tpm": per_minute(10)}, OnUnavailable.ALLOW)
+    host.ask({"rpm": 1}, limits)
+    host.store.before = fail(NotSent("x"))
+    assert host.ask({"rpm": 1}, limits).degraded
+    host.store.before = None
+    host.configuration.put_limits(NAMESPACE, None, {"tpm": per_minute(10)}, OnUnavailable.BLOCK)
+    clock.advance(CACHE_MS)
+    host.ask({"rpm": 1}, limits)
+    host.store.before = fail(NotSent("x"))
+    with pytest.raises(Unavailable):
+        host.ask({"rpm": 1}, limits)
+
+
 def test_allow_never_opens_the_gate_for_a_bug_or_a_refusal(host: Host) -> None:
     host.configuration.put_limits(NAMESPACE, None, {"rpm": per_minute(1)}, OnUnavailable.ALLOW)
     host.acquire(rpm=1)

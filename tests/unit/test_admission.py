@@ -33,6 +33,12 @@ def test_an_unknown_limit_names_its_field() -> None:
     assert raised.value.field == "consume.nope"
 
 
+def test_an_unknown_limit_is_said_first_whatever_the_order() -> None:
+    for consume in ({"rpm": 11, "nope": 1}, {"nope": 1, "rpm": 11}):
+        with pytest.raises(UnknownLimit):
+            admission.demand_milli("e", "r", consume, LIMITS)
+
+
 def test_no_limits_at_all() -> None:
     with pytest.raises(NoLimits):
         admission.demand_milli("e", "r", {"rpm": 1}, resolve([]))

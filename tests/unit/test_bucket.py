@@ -141,12 +141,6 @@ def test_fill_time_is_that_of_the_slowest_limit() -> None:
     assert bucket.fill_time_ms([]) == 0
 
 
-def test_debt_time_counts_only_below_zero() -> None:
-    slow = limit(10_000, 10_000, 60_000)
-    assert bucket.debt_time_ms(slow, 500) == 0
-    assert bucket.debt_time_ms(slow, -5_000) == 30_000
-
-
 def test_the_largest_limit_stays_within_the_digits_of_a_stored_number() -> None:
     largest = limit(LARGEST, LARGEST, 1000)
     assert len(str(abs(bucket.top_milli(largest, NOW_MAX)))) <= 25 + 1

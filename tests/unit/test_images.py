@@ -68,13 +68,25 @@ def test_an_older_answer_does_not_replace_a_newer_image(images: ImageCache) -> N
     images.remember(image(60_001, version=5))
     images.remember(image(1_000, version=4))
     assert form(images) is Form.SPEND_FROM_FULL
-    images.remember(image(1_000, version=1, generation=2))
+    # A bucket that was made again is another one, whatever the clock of its maker said.
+    images.remember(image(1_000, version=1, generation=0))
     assert form(images) is Form.SPEND
 
 
-def test_a_limit_that_the_image_does_not_have_is_taken_for_full(images: ImageCache) -> None:
-    images.remember(replace(image(1_000), limits={}))
+def test_an_image_under_other_limits_says_nothing(images: ImageCache) -> None:
+    images.remember(replace(image(1_000), limits_hash="other:1"))
     assert form(images) is Form.SPEND_FROM_FULL
+
+
+def test_slack_keeps_a_busy_bucket_from_flapping(images: ImageCache) -> None:
+    fast = resolve([(Source.SYSTEM, {"rpm": Limit(1000, 1000, 1000, 1)})])
+    parameters = fast.parameters["rpm"]
+    at_top = math.top_milli(parameters, NOW)
+    lh = f"{fast.fingerprint}:1"
+    for above, expected in ((100_000, Form.SPEND), (100_001, Form.SPEND_FROM_FULL)):
+        limits = {"rpm": BucketLimit(parameters, at_top + above, 0)}
+        images.remember(replace(image(0), limits_hash=lh, limits=limits))
+        assert images.guess(KEY, fast, DEMAND, NOW).forms["rpm"] is expected
 
 
 def test_the_cache_is_bounded() -> None:

@@ -40,7 +40,7 @@ def retries(meter: CountingMeter, slept: list[int]) -> Retries:
 
 
 def test_an_answer_needs_no_pause(retries: Retries, slept: list[int]) -> None:
-    assert retries.run(Scripted(), repeatable=False) == "answer"
+    assert retries.run(Scripted(), repeatable=False, writes=True) == "answer"
     assert slept == []
 
 
@@ -49,7 +49,7 @@ def test_what_was_certainly_not_applied_is_sent_again(
     retries: Retries, slept: list[int], failure: Callable[[str], Exception]
 ) -> None:
     send = Scripted(*(failure("x") for _ in range(ATTEMPTS_MAX - 1)))
-    assert retries.run(send, repeatable=False) == "answer"
+    assert retries.run(send, repeatable=False, writes=True) == "answer"
     assert send.repeated == [False] * ATTEMPTS_MAX
     assert len(slept) == ATTEMPTS_MAX - 1
 
@@ -58,7 +58,7 @@ def test_what_was_certainly_not_applied_is_sent_again(
 def test_the_loop_is_bounded(retries: Retries, failure: Callable[[str], Exception], ends_as: type[Exception]) -> None:
     send = Scripted(*(failure("x") for _ in range(100)))
     with pytest.raises(ends_as):
-        retries.run(send, repeatable=True)
+        retries.run(send, repeatable=True, writes=True)
     assert len(send.repeated) == ATTEMPTS_MAX
 
 
@@ -72,21 +72,35 @@ def test_a_lost_answer_to_a_plain_write_is_not_repeated(retries: Retries, meter:
     """Hole: the defaults of the SDK sent a timed-out ADD ten times."""
     send = Scripted(Ambiguous("timeout"))
     with pytest.raises(Ambiguous):
-        retries.run(send, repeatable=False)
+        retries.run(send, repeatable=False, writes=True)
     assert send.repeated == [False]
     assert meter.counts == {Signal.STORE_AMBIGUOUS_WRITES: 1}
 
 
 def test_a_lost_answer_to_an_idempotent_request_is_repeated_and_says_so(retries: Retries) -> None:
     send = Scripted(Ambiguous("timeout"), Throttled("x"))
-    assert retries.run(send, repeatable=True) == "answer"
+    assert retries.run(send, repeatable=True, writes=True) == "answer"
     assert send.repeated == [False, True, True]
+
+
+@pytest.mark.parametrize(("writes", "counted"), [(True, 1), (False, 0)])
+def test_a_write_that_stays_ambiguous_is_counted_also_if_it_was_repeated(
+    retries: Retries, meter: CountingMeter, writes: bool, counted: int
+) -> None:
+    with pytest.raises(Ambiguous):
+        retries.run(Scripted(*(Ambiguous("timeout") for _ in range(100))), repeatable=True, writes=writes)
+    assert meter.counts[Signal.STORE_AMBIGUOUS_WRITES] == counted
+
+
+def test_a_lost_answer_that_a_repetition_made_good_is_not_counted(retries: Retries, meter: CountingMeter) -> None:
+    retries.run(Scripted(Ambiguous("timeout")), repeatable=True, writes=True)
+    assert meter.counts[Signal.STORE_AMBIGUOUS_WRITES] == 0
 
 
 def test_lost_answers_are_bounded_more_tightly(retries: Retries) -> None:
     send = Scripted(*(Ambiguous("timeout") for _ in range(100)))
     with pytest.raises(Ambiguous):
-        retries.run(send, repeatable=True)
+        retries.run(send, repeatable=True, writes=True)
     assert len(send.repeated) == LOST_ANSWERS_MAX
 
 
@@ -95,23 +109,23 @@ def test_giving_up_after_a_lost_answer_stays_ambiguous(retries: Retries, failure
     """Else the caller would take it for certain that nothing was written."""
     send = Scripted(Ambiguous("timeout"), *(failure("x") for _ in range(100)))
     with pytest.raises(Ambiguous):
-        retries.run(send, repeatable=True)
+        retries.run(send, repeatable=True, writes=True)
 
 
 def test_signals(retries: Retries, meter: CountingMeter) -> None:
-    retries.run(Scripted(Throttled("x"), Conflict("x"), NotSent("x")), repeatable=False)
+    retries.run(Scripted(Throttled("x"), Conflict("x"), NotSent("x")), repeatable=False, writes=True)
     assert meter.counts == {Signal.STORE_THROTTLES: 1, Signal.STORE_CONFLICTS: 1}
 
 
 def test_a_bug_passes_through_at_once(retries: Retries) -> None:
     send = Scripted(KeyError("bug"))
     with pytest.raises(KeyError):
-        retries.run(send, repeatable=True)
+        retries.run(send, repeatable=True, writes=True)
     assert len(send.repeated) == 1
 
 
 def test_pauses_grow(retries: Retries, meter: CountingMeter) -> None:
     slept: list[int] = []
     longest = Retries(slept.append, lambda below: below - 1, meter)
-    longest.run(Scripted(*(Throttled("x") for _ in range(4))), repeatable=False)
+    longest.run(Scripted(*(Throttled("x") for _ in range(4))), repeatable=False, writes=True)
     assert slept == [10, 20, 40, 80]

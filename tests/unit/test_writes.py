@@ -39,16 +39,22 @@ def image(
 def clauses(request: UpdateRequest) -> tuple[dict[str, list[str]], list[str]]:
     """Update clauses by verb and the conditions, with the values put in."""
     values = request["ExpressionAttributeValues"]
+    names = request.get("ExpressionAttributeNames", {})
 
     def filled(text: str) -> str:
-        return re.sub(r":\w+", lambda match: str(values[match[0]]), text)
+        named = re.sub(r"#\w+", lambda match: names[match[0]] if match[0] != "#ttl" else "#ttl", text)
+        return re.sub(r":\w+", lambda match: str(values[match[0]]), named)
 
+    both = request["UpdateExpression"] + " " + request["ConditionExpression"]
     found = re.findall(r"(SET|ADD|REMOVE) (.*?)(?= SET | ADD | REMOVE |$)", request["UpdateExpression"])
-    used = set(re.findall(r":\w+", request["UpdateExpression"] + " " + request["ConditionExpression"]))
-    assert used == set(values), "DynamoDB refuses values that are not used"
+    assert set(re.findall(r":\w+", both)) == set(values), "DynamoDB refuses values that are not used"
+    assert set(re.findall(r"#\w+", both)) == set(names), "and names that are not used"
     assert "-" not in request["ConditionExpression"], "conditions have no arithmetic"
     updates = {verb: sorted(filled(part) for part in parts.split(", ")) for verb, parts in found}
-    return updates, [filled(part) for part in re.split(r" AND (?!:top)", request["ConditionExpression"])]
+    return updates, [
+        filled(part)
+        for part in re.split(r"(?<!BETWEEN :need_slow)(?<!BETWEEN :need_fast) AND ", request["ConditionExpression"])
+    ]
 
 
 def test_a_spend_is_guarded_by_need_and_top() -> None:
@@ -183,6 +189,39 @@ def test_a_rebase_gives_a_debt_the_time_to_be_repaid() -> None:
     updates, conditions = clauses(writes.rebase(seen, replace(TARGET, parameters={"slow": SLOW}), NOW))
     assert f"#ttl = {FRESH_S + 180}" in updates["SET"]
     assert conditions[-1] == f"#ttl = {LEAST_S}"
+
+
+def test_a_debt_is_repaid_at_the_new_rate() -> None:
+    seen = image({"slow": -30_000}, expires_at_s=LEAST_S)
+    slower = Parameters(10_000, 10_000, 1_000, 60_000)
+    updates, _ = clauses(writes.rebase(seen, replace(TARGET, parameters={"slow": slower}), NOW))
+    assert f"#ttl = {FRESH_S + 1800}" in updates["SET"]
+
+
+def test_the_largest_rebase_fits_into_an_expression() -> None:
+    """Four levels may define ten limits each, under names of 32 characters, and replace as many."""
+
+    def forty(first: str) -> dict[str, Parameters]:
+        return {f"{first}{number:031d}": SLOW for number in range(40)}
+
+    kept_and_gone = {**forty("a"), **forty("b")}
+    seen = image(dict.fromkeys(kept_and_gone, 4000), parameters=kept_and_gone, expires_at_s=None)
+    request = writes.rebase(seen, replace(TARGET, parameters={**forty("a"), "new": SLOW}), NOW)
+    assert len(request["UpdateExpression"]) < 4096
+    assert len(request["ConditionExpression"]) < 4096
+
+
+def test_the_largest_debit_fits_into_an_expression() -> None:
+    ten = {f"{number:x}".rjust(32, "a"): SLOW for number in range(10)}
+    demand = dict.fromkeys(ten, 1)
+    request = writes.debit(replace(TARGET, parameters=ten), demand, dict.fromkeys(ten, Form.SPEND), 1, NOW)
+    assert len(request["UpdateExpression"]) < 4096
+    assert len(request["ConditionExpression"]) < 4096
+
+
+def test_an_adjustment_waits_for_the_slowest_limit_named_or_not() -> None:
+    _, conditions = clauses(writes.adjust(image({"slow": 0, "fast": 0}), {"fast": 1}, NOW))
+    assert conditions[-1] == f"#ttl >= {LEAST_S}"
 
 
 def test_a_rebase_never_shortens_a_ttl() -> None:

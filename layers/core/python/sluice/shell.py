@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 1
 
+# From the operating system: a restored snapshot would repeat any other.
+_random_below: Final = secrets.randbelow
+
 logger = Logger()
 metrics = Metrics(namespace=METRICS_NAMESPACE)
 
@@ -85,9 +88,9 @@ def make_client(environment: Environment) -> "DynamoDBClient":
 
 
 def build_services(environment: Environment, client: "DynamoDBClient", meter: Meter) -> Services:
-    store = DynamoStore(client, environment.table, Retries(_sleep_ms, secrets.randbelow, meter))
-    configuration = Configuration(store, clock_ms, secrets.randbelow)
-    acquire = Acquire(store, configuration, ImageCache(), clock_ms, secrets.randbelow, meter)
+    store = DynamoStore(client, environment.table, Retries(_sleep_ms, _random_below, meter))
+    configuration = Configuration(store, clock_ms, _random_below)
+    acquire = Acquire(store, configuration, ImageCache(), clock_ms, _random_below, meter)
     return Services(acquire, configuration, store)
 
 

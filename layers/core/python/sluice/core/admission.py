@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sluice.core import bucket
+from sluice.core import bucket as math
 from sluice.core.errors import LimitExceeded, NeverAdmissible, NoLimits, UnknownLimit, Violation
 from sluice.core.levels import Level, LimitLevel
 from sluice.core.limits import Limit, LimitSet
@@ -24,17 +24,15 @@ def demand_milli(entity: str, resource: str, consume: Mapping[str, int], limits:
     """What to take from which limit. A limit that is switched off is known and takes nothing."""
     if not limits.limits and not limits.switched_off:
         raise NoLimits(entity, resource)
-    demand: dict[str, int] = {}
-    for name, amount in consume.items():
-        limit = limits.limits.get(name)
-        if limit is None:
-            if name in limits.switched_off:
-                continue
+    # All names before any amount: the answer must not depend on the order of a JSON object.
+    for name in consume:
+        if name not in limits.limits and name not in limits.switched_off:
             raise UnknownLimit(f"consume.{name}", "no such limit is defined for this entity and resource")
-        if amount > limit.burst:
-            raise NeverAdmissible(entity, resource, name, amount, limit.burst)
-        demand[name] = amount * bucket.MILLI
-    return demand
+    demand = {name: amount for name, amount in consume.items() if name in limits.limits}
+    for name, amount in demand.items():
+        if amount > limits.limits[name].burst:
+            raise NeverAdmissible(entity, resource, name, amount, limits.limits[name].burst)
+    return {name: amount * math.MILLI for name, amount in demand.items()}
 
 
 def short_limits(
@@ -44,7 +42,7 @@ def short_limits(
     return [
         name
         for name, amount_milli in demand.items()
-        if not bucket.covers(limits.parameters[name], balances_milli[name], amount_milli, now_ms)
+        if not math.covers(limits.parameters[name], balances_milli[name], amount_milli, now_ms)
     ]
 
 
@@ -68,14 +66,14 @@ def refusal(
     violations = []
     for name in short:
         parameters = limits.parameters[name]
-        admit_at_ms = bucket.admit_at_ms(parameters, balances_milli[name], demand[name], now_ms)
+        admit_at_ms = math.admit_at_ms(parameters, balances_milli[name], demand[name], now_ms)
         violations.append(
             Violation(
                 entity=entity,
                 resource=resource,
                 limit=name,
-                requested=demand[name] // bucket.MILLI,
-                available=bucket.level_milli(parameters, balances_milli[name], judged_ms) // bucket.MILLI,
+                requested=demand[name] // math.MILLI,
+                available=math.level_milli(parameters, balances_milli[name], judged_ms) // math.MILLI,
                 retry_after_ms=max(1, admit_at_ms - now_ms),
                 source=limits.sources[name],
             )
@@ -96,12 +94,12 @@ def level_of(entity: str, limits: LimitSet, balances_milli: Mapping[str, int], n
     )
 
 
-def _limit_level(name: str, limit: Limit, parameters: bucket.Parameters, balance_milli: int, now_ms: int) -> LimitLevel:
-    level_milli = bucket.level_milli(parameters, balance_milli, now_ms)
+def _limit_level(name: str, limit: Limit, parameters: math.Parameters, balance_milli: int, now_ms: int) -> LimitLevel:
+    level_milli = math.level_milli(parameters, balance_milli, now_ms)
     return LimitLevel(
         limit=name,
         capacity=limit.capacity,
-        window_seconds=bucket.ceil_div(limit.capacity * limit.refill_period_seconds, limit.refill_amount),
-        remaining=level_milli // bucket.MILLI,
-        full_in_ms=bucket.refill_time_ms(parameters, parameters.burst_milli - level_milli),
+        window_seconds=math.ceil_div(limit.capacity * limit.refill_period_seconds, limit.refill_amount),
+        remaining=level_milli // math.MILLI,
+        full_in_ms=math.refill_time_ms(parameters, parameters.burst_milli - level_milli),
     )

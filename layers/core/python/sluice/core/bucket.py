@@ -96,10 +96,5 @@ def fill_time_ms(limits: Iterable[Parameters]) -> int:
     return max((refill_time_ms(limit, limit.burst_milli) for limit in limits), default=0)
 
 
-def debt_time_ms(limit: Parameters, level: int) -> int:
-    """How long a level below zero takes to get back to zero."""
-    return refill_time_ms(limit, max(0, -level))
-
-
 def ceil_div(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)

@@ -15,7 +15,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from sluice.core.errors import SluiceError
 from sluice.core.signals import Meter, Signal
 from sluice.edge.problems import INTERNAL, Problem, RequestRejected, invalid_request, problem_of
-from sluice.edge.requests import parse_json, with_plain_body
+from sluice.edge.requests import parse_json, path_of, with_plain_body
 from sluice.shell import logger, metrics
 
 # Clients choose names of fields, so what is repeated to them is bounded.
@@ -57,17 +57,18 @@ class Application:
 
     def handle(self, event: Event, context: LambdaContext) -> Answer:
         started_ns = time.perf_counter_ns()
-        http = event["requestContext"]["http"]
+        method = event["requestContext"]["http"]["method"]
+        path = path_of(event)
         try:
             caller = self._identify(event)
-            self._check_route(http["path"], http["method"])
+            self._check_route(path, method)
             plain = with_plain_body(event)
             self._resolver.append_context(caller=caller)
             answer = self._resolver.resolve(plain, context)
         except RequestRejected as rejected:
             answer = _to_answer(rejected.problem.response(_request_id(event)))
         # Neither a path nor a method that a client made up belongs in a log.
-        route = f"{http['method']} {http['path']}" if self._knows(http) else "other"
+        route = f"{method} {path}" if method in self._routes.get(path, ()) else "other"
         logger.info(
             "request",
             extra={
@@ -83,9 +84,6 @@ class Application:
         text = self._resolver.get_openapi_json_schema(title="Sluice", version="1", openapi_version="3.1.0")
         document: dict[str, Any] = json.loads(text)
         return document
-
-    def _knows(self, http: Mapping[str, str]) -> bool:
-        return http["method"] in self._routes.get(http["path"], ())
 
     def _check_route(self, path: str, method: str) -> None:
         """Before the body is looked at: what is wrong with it does not matter where it can not go."""
@@ -147,7 +145,7 @@ def _to_answer(response: Response[str]) -> Answer:
 def _validation_problem(found: Sequence[Any]) -> Problem:
     """Names the field, never the value: it may be a secret that was put into the wrong place."""
     if found[0]["type"] == "json_invalid":
-        return invalid_request("body", "is not valid JSON")
+        return invalid_request("body", "is not a JSON object")
     named = [{"field": _field_name(error["loc"]), "detail": str(error["msg"])} for error in found[:_ERRORS_MAX]]
     first = named[0]
     return invalid_request(first["field"], first["detail"], named if len(named) > 1 else ())

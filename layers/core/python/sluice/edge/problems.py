@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
@@ -66,9 +66,10 @@ INTERNAL: Final = Problem(
 UNAVAILABLE: Final = Problem(
     HTTPStatus.SERVICE_UNAVAILABLE,
     "unavailable",
-    "the table does not answer; whether the request was counted is not known",
+    "the table does not answer; nothing was changed",
     headers={"Retry-After": "1"},
 )
+AMBIGUOUS: Final = replace(UNAVAILABLE, detail="the table does not answer; the request may have been counted")
 
 
 def problem_of(error: errors.SluiceError) -> Problem:
@@ -91,6 +92,8 @@ def problem_of(error: errors.SluiceError) -> Problem:
             members = {"retry_after_ms": error.retry_after_ms}
             headers = retry_headers(error.retry_after_ms)
             problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, "contended", str(error), members, headers)
+        case errors.Ambiguous():
+            problem = AMBIGUOUS
         case errors.Unavailable():
             problem = UNAVAILABLE
         case _:

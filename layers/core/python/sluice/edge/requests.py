@@ -1,7 +1,6 @@
 """What is looked at before a body is parsed: its size, its type, its encoding; and a JSON parser that never crashes."""
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -12,6 +11,12 @@ from sluice.edge.problems import Problem, RequestRejected, invalid_request
 BODY_BYTES_MAX: Final = 64 * 1024
 JSON_MEDIA_TYPE: Final = "application/json"
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+def path_of(event: Mapping[str, Any]) -> str:
+    """The path that routes are matched by. Whatever decides about a request must look at this one."""
+    path: str = event["rawPath"]
+    return path
 
 
 def with_plain_body(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,15 +42,19 @@ def with_plain_body(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**event, "headers": {**headers, "content-type": media_type}, "body": text, "isBase64Encoded": False}
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str) -> dict[str, Any]:
     """As json.loads, with one error for everything that is wrong, so that nothing a client sends is our failure."""
     try:
-        return json.loads(text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
+        value = json.loads(text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
     except json.JSONDecodeError:
         raise
     # A number of thousands of digits; arrays nested by the thousand.
     except (ValueError, RecursionError) as error:
         raise json.JSONDecodeError(type(error).__name__, "", 0) from None
+    # The router would take the first element of an array for the body.
+    if not isinstance(value, dict):
+        raise json.JSONDecodeError("not an object", "", 0)
+    return value
 
 
 def _body_bytes(event: Mapping[str, Any]) -> bytes:
@@ -54,7 +63,7 @@ def _body_bytes(event: Mapping[str, Any]) -> bytes:
         return body.encode("utf-8", "surrogatepass")
     try:
         return base64.b64decode(body, validate=True)
-    except binascii.Error:
+    except ValueError:
         raise RequestRejected(invalid_request("body", "is not valid base64")) from None
 
 

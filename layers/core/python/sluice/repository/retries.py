@@ -38,37 +38,35 @@ class Retries:
         self._random_below = random_below
         self._meter = meter
 
-    def run(self, send: Callable[[bool], T], *, repeatable: bool) -> T:
+    def run(self, send: Callable[[bool], T], *, repeatable: bool, writes: bool) -> T:
         """Calls `send` until it answers. Its argument says whether an earlier call may already have been applied."""
         lost_answers = 0
         for attempt in range(ATTEMPTS_MAX):
             try:
                 return send(lost_answers > 0)
             except (Conflict, Unavailable) as failure:
-                self._count(failure, repeatable=repeatable)
-                if isinstance(failure, Ambiguous):
-                    lost_answers += 1
-                    if not repeatable or lost_answers == LOST_ANSWERS_MAX:
-                        raise
-                if attempt == ATTEMPTS_MAX - 1:
-                    raise self._given_up(failure, lost_answers) from failure
+                self._count(failure)
+                lost_answers += isinstance(failure, Ambiguous)
+                hopeless = lost_answers > 0 if not repeatable else lost_answers == LOST_ANSWERS_MAX
+                if hopeless or attempt == ATTEMPTS_MAX - 1:
+                    raise self._given_up(failure, lost_answers, writes=writes) from failure
             self.pause(attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def _given_up(self, failure: SluiceError, lost_answers: int) -> SluiceError:
+    def _given_up(self, failure: SluiceError, lost_answers: int, *, writes: bool) -> SluiceError:
         if lost_answers:
-            return Ambiguous("an earlier answer was lost")
+            if writes:
+                self._meter.count(Signal.STORE_AMBIGUOUS_WRITES)
+            return Ambiguous("the answer was lost")
         if isinstance(failure, Conflict):
             return Contended(contended_wait_ms(self._random_below))
         return failure
 
-    def _count(self, failure: SluiceError, *, repeatable: bool) -> None:
+    def _count(self, failure: SluiceError) -> None:
         if isinstance(failure, Conflict):
             self._meter.count(Signal.STORE_CONFLICTS)
         elif isinstance(failure, Throttled):
             self._meter.count(Signal.STORE_THROTTLES)
-        elif isinstance(failure, Ambiguous) and not repeatable:
-            self._meter.count(Signal.STORE_AMBIGUOUS_WRITES)
 
     def pause(self, attempt: int) -> None:
         self._sleep_ms(pause_ms(attempt, self._random_below))

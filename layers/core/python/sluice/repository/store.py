@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 BATCH_KEYS_MAX: Final = 100
-TRANSACT_ITEMS_MAX: Final = 100
 UNPROCESSED_ROUNDS_MAX: Final = 10
 
 _THROTTLES: Final = frozenset(
@@ -176,7 +175,7 @@ class DynamoStore:
                 return cancelled.outcome()
             return Committed()
 
-        return self._retries.run(send, repeatable=True)
+        return self._retries.run(send, repeatable=True, writes=True)
 
     def query(self, request: QueryRequest) -> Page:
         return self._page(self._client.query, request)
@@ -200,7 +199,7 @@ class DynamoStore:
             with _translated():
                 return call(**arguments)
 
-        return self._retries.run(send, repeatable=True)
+        return self._retries.run(send, repeatable=True, writes=False)
 
     def _write(
         self,
@@ -223,7 +222,7 @@ class DynamoStore:
                 return ConditionFailed(failed.item, repeated)
             return Applied(_optional_item(answer.get("Attributes")))
 
-        return self._retries.run(send, repeatable=repeatable)
+        return self._retries.run(send, repeatable=repeatable, writes=True)
 
 
 class _ItemConditionFailed(Exception):

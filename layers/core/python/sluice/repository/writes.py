@@ -16,6 +16,7 @@ TTL: a bucket may only expire when it is certainly full and no lease on it is op
 ttl is at least `fill time + longest lease` away, and a writer that sees it nearer moves it in the same write.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,7 @@ from sluice.repository.wire import Value
 LEASE_MAX_MS: Final = 24 * 3600 * 1000
 _TTL: Final = "#ttl"  # a reserved word of the expression language
 _TTL_NAMES: Final = {_TTL: schema.TTL_ATTRIBUTE}
+_NAMES_AND_VALUES: Final = re.compile(r":\w+|\bb_\w+")
 _GONE_FIELDS: Final = ("tk", "cp", "bx", "ra", "rp")
 
 
@@ -157,12 +159,12 @@ def rebase(image: Bucket, target: Target, now_ms: int) -> UpdateRequest:
             update.values |= {f":tk_{name}": math.top_milli(limit, now_ms), ":zero": 0}
             continue
         _move_balance(update, name, old, limit, now_ms)
-        debt_time_ms = max(debt_time_ms, math.debt_time_ms(limit, _level_milli(old, now_ms)))
+        debt_time_ms = max(debt_time_ms, math.refill_time_ms(limit, max(0, -_level_milli(old, now_ms))))
     for name in sorted(image.limits.keys() - target.parameters.keys()):
         update.removes += [f"b_{name}_{field}" for field in _GONE_FIELDS]
     expires_at = expires_at_s(target.fill_time_ms, now_ms + debt_time_ms) if target.expires else None
     _rebase_ttl(update, image, target, expires_at, now_ms)
-    return update.request(image.key)
+    return _compacted(update.request(image.key))
 
 
 def expires_at_s(fill_time_ms: int, now_ms: int) -> int:
@@ -284,6 +286,30 @@ def _rebase_ttl(update: _Expression, image: Bucket, target: Target, new_expires_
             if (old := image.limits.get(name)) is not None:
                 update.conditions.append(f"b_{name}_tk >= :floor_{name}")
                 update.values[f":floor_{name}"] = old.balance_milli - max(0, _level_milli(old, now_ms))
+
+
+def _compacted(request: UpdateRequest) -> UpdateRequest:
+    """The same request under the shortest names. An expression may have 4 KB, and a rebase touches every limit."""
+    names = {name: alias for alias, name in request["ExpressionAttributeNames"].items()}
+    values: dict[str, str] = {}
+
+    def shorter(match: re.Match[str]) -> str:
+        word = match[0]
+        if word.startswith(":"):
+            return values.setdefault(word, f":{len(values)}")
+        return names.setdefault(word, f"#{len(names)}")
+
+    update, condition = (
+        _NAMES_AND_VALUES.sub(shorter, request[part]) for part in ("UpdateExpression", "ConditionExpression")
+    )
+    given = request["ExpressionAttributeValues"]
+    return {
+        "Key": request["Key"],
+        "UpdateExpression": update,
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {alias: name for name, alias in names.items()},
+        "ExpressionAttributeValues": {short: given[long] for long, short in values.items()},
+    }
 
 
 def _level_milli(limit: BucketLimit, now_ms: int) -> int:

@@ -17,12 +17,13 @@ from sluice.core import bucket as math
 from sluice.core.admission import Admission, demand_milli, level_of, refusal
 from sluice.core.backoff import RandomBelow, contended_wait_ms
 from sluice.core.errors import Contended, LimitExceeded, Unavailable
+from sluice.core.levels import Level
 from sluice.core.limits import LimitsByName, LimitSet, OnUnavailable, Source, resolve
 from sluice.core.signals import Meter, Signal
 from sluice.repository import keys, writes
 from sluice.repository.items import Bucket, decode_bucket, limits_hash
 from sluice.repository.store import Applied, Outcome, Store
-from sluice.services.configuration import Configuration, Resolution
+from sluice.services.configuration import Configuration
 from sluice.services.images import ImageCache
 
 RETRY_ROUNDS: Final = 4
@@ -102,36 +103,55 @@ class Acquire:
     def _take(self, request: AcquireRequest) -> Admission:
         terms, known_missing = self._open(request)
         if not terms.demand:
-            return Admission(request.entity, request.resource, request.consume)
+            return _nothing_to_take(request)
         answer = self._create(terms) if known_missing else self._speculate(terms)
-        for retry_round in range(RETRY_ROUNDS + 1):
+        for _ in range(RETRY_ROUNDS):
             if answer.admitted:
-                return _admission(terms, answer)
-            terms, answer = self._agree_on_limits(terms, answer)
-            now_ms = self._clock_ms()
-            _refuse_if_short(terms, answer, now_ms)
-            if retry_round < RETRY_ROUNDS:
-                answer = self._create(terms) if answer.image is None else self._debit(terms, answer.image, now_ms)
-        raise self._contended()
+                break
+            if not _agree(terms, answer):
+                terms = self._terms_again(terms)
+                if not terms.demand:
+                    return _nothing_to_take(request)
+            answer = self._write_again(terms, answer)
+        if answer.admitted:
+            return _admission(terms, answer)
+        _refuse_if_short(terms, answer, self._clock_ms())
+        raise Contended(contended_wait_ms(self._random_below))
 
     def _open(self, request: AcquireRequest) -> tuple[_Terms, bool]:
         """The terms of a request, and whether its bucket was looked for just now and is not there."""
-        if request.limits is not None:
-            limits = resolve([(Source.CALL, request.limits)])
-            key = keys.bucket(request.namespace, request.entity, request.resource, _SHARD, limits.fingerprint)
-            terms = _terms(request, limits, key)
-            if self._images.knows(key):
-                return terms, False
-            found = Resolution(limits, bucket_read=True, bucket_item=self._store.get(key))
+        call_limits = None if request.limits is None else resolve([(Source.CALL, request.limits)])
+        call_fingerprint = None if call_limits is None else call_limits.fingerprint
+        key = keys.bucket(request.namespace, request.entity, request.resource, _SHARD, call_fingerprint)
+        unseen = None if self._images.knows(key) else key
+        if call_limits is not None:
+            found = self._configuration.call_limits(request.namespace, call_limits, unseen)
         else:
-            key = keys.bucket(request.namespace, request.entity, request.resource, _SHARD)
-            unseen = None if self._images.knows(key) else key
             found = self._configuration.limits(request.namespace, request.entity, request.resource, unseen)
-            terms = _terms(request, found.limits, key)
         if found.bucket_item is not None:
             # Perhaps stale: good enough to guess a form from, never to refuse by.
             self._images.remember(decode_bucket(found.bucket_item))
-        return terms, found.bucket_read and found.bucket_item is None
+        return _terms(request, found.limits, key), found.bucket_read and found.bucket_item is None
+
+    def _terms_again(self, terms: _Terms) -> _Terms:
+        """Under the limits as they are now: the bucket, or this process, is behind.
+
+        Never needed for per-call limits, whose fingerprint is in the key of their bucket.
+        """
+        request = terms.request
+        limits = self._configuration.reread(request.namespace, request.entity, request.resource)
+        return _terms(request, limits, terms.target.key)
+
+    def _write_again(self, terms: _Terms, answer: _Answer) -> _Answer:
+        """One more write, the one that the image of the last one calls for. Refuses if the image is short."""
+        if answer.image is None:
+            return self._create(terms)
+        if not _agree(terms, answer):
+            return self._rebase(terms, answer.image)
+        now_ms = self._clock_ms()
+        _refuse_if_short(terms, answer, now_ms)
+        forms = _fitting_forms(terms, answer.image, now_ms)
+        return self._send_debit(terms, forms, answer.image.expires_at_s, now_ms)
 
     def _speculate(self, terms: _Terms) -> _Answer:
         """One write on a guess: no read, and in the usual case the only call."""
@@ -139,21 +159,16 @@ class Acquire:
         guess = self._images.guess(terms.target.key, terms.limits, terms.demand, now_ms)
         return self._send_debit(terms, guess.forms, guess.expires_at_s, now_ms)
 
-    def _debit(self, terms: _Terms, image: Bucket, now_ms: int) -> _Answer:
-        """The forms that fit the image now."""
-        return self._send_debit(terms, _fitting_forms(terms, image, now_ms), image.expires_at_s, now_ms)
-
     def _send_debit(
         self, terms: _Terms, forms: Mapping[str, math.Form], seen_expires_at_s: int | None, now_ms: int
     ) -> _Answer:
         request = writes.debit(terms.target, terms.demand, forms, seen_expires_at_s, now_ms)
         outcome = self._store.update(request, repeatable=False)
-        image = _image(outcome)
-        admitted = isinstance(outcome, Applied)
-        if image is not None and image.fingerprint == terms.limits.fingerprint:
-            fitted = forms if admitted else _fitting_forms(terms, image, now_ms)
-            self._images.learn(terms.limits, fitted, image, now_ms)
-        return _Answer(admitted, image, now_ms)
+        answer = _Answer(isinstance(outcome, Applied), _image(outcome), now_ms)
+        if answer.image is not None and _agree(terms, answer):
+            fitted = forms if answer.admitted else _fitting_forms(terms, answer.image, now_ms)
+            self._images.learn(terms.limits, fitted, answer.image, now_ms)
+        return answer
 
     def _create(self, terms: _Terms) -> _Answer:
         now_ms = self._clock_ms()
@@ -181,27 +196,20 @@ class Acquire:
             self._images.remember(bucket)
             return _Answer(admitted=True, image=bucket, written_ms=now_ms)
         image = _image(outcome)
+        self._remember(image)
         # A first try may have been applied although its answer was lost: then this is our own bucket.
         ours = outcome.repeated and image is not None and image.generation == bucket.generation
         return _Answer(admitted=ours, image=image, written_ms=now_ms)
 
-    def _agree_on_limits(self, terms: _Terms, answer: _Answer) -> tuple[_Terms, _Answer]:
-        """Brings the request and the bucket under the same limits. Whoever finds them changed rebases the bucket."""
-        for _ in range(RETRY_ROUNDS):
-            image = answer.image
-            if image is None or image.fingerprint == terms.limits.fingerprint:
-                return terms, answer
-            request = terms.request
-            limits = self._configuration.reread(request.namespace, request.entity, request.resource)
-            terms = _terms(request, limits, terms.target.key)
-            if image.fingerprint != limits.fingerprint:
-                now_ms = self._clock_ms()
-                outcome = self._store.update(writes.rebase(image, terms.target, now_ms), repeatable=True)
-                answer = _Answer(admitted=False, image=_image(outcome), written_ms=now_ms)
-        raise self._contended()
+    def _rebase(self, terms: _Terms, image: Bucket) -> _Answer:
+        now_ms = self._clock_ms()
+        rebased = _image(self._store.update(writes.rebase(image, terms.target, now_ms), repeatable=True))
+        self._remember(rebased)
+        return _Answer(admitted=False, image=rebased, written_ms=now_ms)
 
-    def _contended(self) -> Contended:
-        return Contended(contended_wait_ms(self._random_below))
+    def _remember(self, image: Bucket | None) -> None:
+        if image is not None:
+            self._images.remember(image)
 
 
 def _terms(request: AcquireRequest, limits: LimitSet, key: keys.Key) -> _Terms:
@@ -231,7 +239,7 @@ def _fitting_forms(terms: _Terms, image: Bucket, now_ms: int) -> dict[str, math.
 
 
 def _refuse_if_short(terms: _Terms, answer: _Answer, now_ms: int) -> None:
-    if answer.image is None:
+    if answer.image is None or not _agree(terms, answer):
         return
     refused = refusal(
         terms.request.entity,
@@ -246,8 +254,20 @@ def _refuse_if_short(terms: _Terms, answer: _Answer, now_ms: int) -> None:
         raise refused
 
 
+def _agree(terms: _Terms, answer: _Answer) -> bool:
+    """Whether the bucket is under the limits that the request is judged by. A missing one has none to disagree with."""
+    return answer.image is None or answer.image.fingerprint == terms.limits.fingerprint
+
+
 def _admission(terms: _Terms, answer: _Answer) -> Admission:
     request = terms.request
-    balances_milli = {} if answer.image is None else answer.image.balances_milli
-    level = level_of(request.entity, terms.limits, balances_milli, answer.written_ms)
-    return Admission(request.entity, request.resource, request.consume, (level,))
+    levels: tuple[Level, ...] = ()
+    # A create that was recognised late may find its bucket under newer limits already.
+    if answer.image is not None and _agree(terms, answer):
+        levels = (level_of(request.entity, terms.limits, answer.image.balances_milli, answer.written_ms),)
+    return Admission(request.entity, request.resource, request.consume, levels)
+
+
+def _nothing_to_take(request: AcquireRequest) -> Admission:
+    """Every named limit is switched off."""
+    return Admission(request.entity, request.resource, request.consume)

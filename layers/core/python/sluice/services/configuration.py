@@ -38,6 +38,7 @@ class Configuration:
         self._clock_ms = clock_ms
         self._random_below = random_below
         self._cache: TTLCache[tuple[str, str, str], LimitSet] = TTLCache(CACHE_SIZE, CACHE_MS, timer=clock_ms)
+        self._system_read: TTLCache[str, bool] = TTLCache(CACHE_SIZE, CACHE_MS, timer=clock_ms)
         self._on_unavailable: LRUCache[str, OnUnavailable] = LRUCache(CACHE_SIZE)
         self._lock = Lock()
 
@@ -48,6 +49,18 @@ class Configuration:
         if cached is not None:
             return Resolution(cached)
         return self._read(namespace, entity, resource, unseen_bucket, consistent=False)
+
+    def call_limits(self, namespace: str, limits: LimitSet, unseen_bucket: keys.Key | None) -> Resolution:
+        """Per-call limits need no stored ones, but what to do when the table does not answer is stored."""
+        with self._lock:
+            fresh = namespace in self._system_read
+        if fresh and unseen_bucket is None:
+            return Resolution(limits)
+        system_key = keys.system_limits(namespace)
+        items = self._batch_get([system_key], unseen_bucket, consistent=False)
+        system = items.get(system_key)
+        self._learn_system(namespace, None if system is None else decode_limits(system))
+        return Resolution(limits, unseen_bucket is not None, items.get(unseen_bucket) if unseen_bucket else None)
 
     def reread(self, namespace: str, entity: str, resource: str) -> LimitSet:
         """Past the cache and consistently: for whoever met a bucket under other limits."""
@@ -102,8 +115,7 @@ class Configuration:
     ) -> Resolution:
         system_key = keys.system_limits(namespace)
         resource_key = keys.resource_limits(namespace, resource)
-        wanted = [resource_key, system_key] if bucket is None else [resource_key, system_key, bucket]
-        items = {keys.key_of(item): item for item in self._store.batch_get(wanted, consistent=consistent)}
+        items = self._batch_get([resource_key, system_key], bucket, consistent=consistent)
         bucket_item = None if bucket is None else items.pop(bucket, None)
         levels = {key: decode_limits(item) for key, item in items.items()}
         limits = resolve(
@@ -113,14 +125,23 @@ class Configuration:
                 if key in levels
             ]
         )
-        system = levels.get(system_key)
+        self._learn_system(namespace, levels.get(system_key))
         with self._lock:
             self._cache[namespace, entity, resource] = limits
-            self._on_unavailable[namespace] = (system and system.on_unavailable) or OnUnavailable.BLOCK
         return Resolution(limits, bucket is not None, bucket_item)
+
+    def _batch_get(self, wanted: list[keys.Key], bucket: keys.Key | None, *, consistent: bool) -> dict[keys.Key, Item]:
+        found = self._store.batch_get(wanted if bucket is None else [*wanted, bucket], consistent=consistent)
+        return {keys.key_of(item): item for item in found}
+
+    def _learn_system(self, namespace: str, system: StoredLimits | None) -> None:
+        with self._lock:
+            self._system_read[namespace] = True
+            self._on_unavailable[namespace] = (system and system.on_unavailable) or OnUnavailable.BLOCK
 
     def forget(self, namespace: str) -> None:
         """Drops what is cached for a namespace: a change of the system level acts on every resource of it."""
         with self._lock:
+            self._system_read.pop(namespace, None)
             for cached in [key for key in self._cache if key[0] == namespace]:
                 del self._cache[cached]

@@ -12,8 +12,10 @@ from sluice.core.bucket import Form
 from sluice.core.limits import LimitSet
 from sluice.repository.items import Bucket
 from sluice.repository.keys import Key
+from sluice.services.configuration import CACHE_SIZE
 
-IMAGES_MAX: Final = 4096
+# As many as there are cached limits: where the limits are known, the bucket is no longer read along.
+IMAGES_MAX: Final = CACHE_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,13 @@ class ImageCache:
 
 
 def _keep_newer(seen: _Seen, image: Bucket) -> None:
-    """Answers to parallel requests arrive in any order."""
+    """Answers to parallel requests arrive in any order. Generations have none: clocks differ."""
     old = seen.image
-    if old is None or (old.generation, old.version) <= (image.generation, image.version):
+    if old is None or old.generation != image.generation or old.version <= image.version:
         seen.image = image
 
 
 def _says_full(image: Bucket | None, limits: LimitSet, name: str, now_ms: int) -> bool:
-    if image is None or name not in image.limits:
+    if image is None or image.fingerprint != limits.fingerprint:
         return True
     return math.is_overflowed(limits.parameters[name], image.limits[name].balance_milli, now_ms)
