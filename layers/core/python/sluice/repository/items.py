@@ -188,12 +188,16 @@ def _prefixed_fields(item: Mapping[str, Value], prefix: str, known: tuple[str, .
     fields: dict[str, dict[str, int]] = {}
     start = len(prefix)
     for attribute, value in item.items():
-        if not attribute.startswith(prefix):
+        if attribute[:start] != prefix:
             continue
         name, _, field = attribute[start:].rpartition("_")
-        if field not in known or not name or type(value) is not int:
+        if type(value) is not int or field not in known or not name:
             raise UnknownShape(item, f"attribute {attribute} is not understood")
-        fields.setdefault(name, {})[field] = value
+        found = fields.get(name)
+        if found is None:
+            fields[name] = {field: value}
+        else:
+            found[field] = value
     return fields
 
 

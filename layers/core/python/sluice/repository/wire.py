@@ -31,13 +31,16 @@ def to_wire(value: Value) -> WireValue:
 
 
 def from_wire(wire: Mapping[str, Any]) -> Value:
+    # The two that buckets are made of come first: this runs for every attribute of every answer.
+    if "N" in wire:
+        return int(wire["N"])
+    if "S" in wire:
+        text: str = wire["S"]
+        return text
     ((kind, raw),) = wire.items()
     match kind:
-        case "N":
-            return int(raw)
-        case "S" | "BOOL":
-            plain: Value = raw
-            return plain
+        case "BOOL":
+            return bool(raw)
         case "NULL":
             return None
         case "L":

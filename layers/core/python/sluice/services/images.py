@@ -1,6 +1,6 @@
 """What this process last saw of each bucket: a guess that saves a round trip, never a decision."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
@@ -50,10 +50,9 @@ class ImageCache:
     def guess(self, key: Key, limits: LimitSet, demand: Mapping[str, int], now_ms: int) -> Guess:
         with self._lock:
             seen = self._seen.get(key.pk) or _Seen()
+            full = _said_full(seen.image, limits, demand, now_ms)
             forms = {
-                name: seen.form_when_full.get(name, Form.SPEND_FROM_FULL)
-                if _says_full(seen.image, limits, name, now_ms)
-                else Form.SPEND
+                name: seen.form_when_full.get(name, Form.SPEND_FROM_FULL) if name in full else Form.SPEND
                 for name in demand
             }
             return Guess(forms, None if seen.image is None else seen.image.expires_at_s)
@@ -62,9 +61,8 @@ class ImageCache:
         """Takes in the image that a write returned, and which forms fitted where the image before it said full."""
         with self._lock:
             seen = self._seen.setdefault(image.key.pk, _Seen())
-            for name, form in forms_that_fitted.items():
-                if _says_full(seen.image, limits, name, now_ms):
-                    seen.form_when_full[name] = form
+            for name in _said_full(seen.image, limits, forms_that_fitted, now_ms):
+                seen.form_when_full[name] = forms_that_fitted[name]
             _keep_newer(seen, image)
 
     def remember(self, image: Bucket) -> None:
@@ -79,7 +77,10 @@ def _keep_newer(seen: _Seen, image: Bucket) -> None:
         seen.image = image
 
 
-def _says_full(image: Bucket | None, limits: LimitSet, name: str, now_ms: int) -> bool:
+def _said_full(image: Bucket | None, limits: LimitSet, names: Iterable[str], now_ms: int) -> set[str]:
+    """The limits that are full by this image; all of them where there is none under these limits."""
     if image is None or image.fingerprint != limits.fingerprint:
-        return True
-    return math.is_overflowed(limits.parameters[name], image.limits[name].balance_milli, now_ms)
+        return set(names)
+    return {
+        name for name in names if math.is_overflowed(limits.parameters[name], image.limits[name].balance_milli, now_ms)
+    }
