@@ -15,7 +15,7 @@ from local.engine import Engine, dynamodb_client
 from local.reference import ReferenceEngine, available
 from local.table import create_table
 from sluice.core.errors import LimitExceeded
-from sluice.core.limits import Limit
+from sluice.core.limits import Limit, Scope
 from sluice.core.signals import Signal
 from sluice.services.acquire import AcquireRequest
 from sluice.shell import Environment, Services, build_services
@@ -69,14 +69,14 @@ class Costs:
 
     def measure(self) -> dict[str, Consumption]:
         entity = "user-" + secrets.token_hex(17)
-        self._services.configuration.put_limits(NAMESPACE, RESOURCE, LIMITS)
+        self._services.limits.put(NAMESPACE, Scope(resource=RESOURCE), LIMITS)
         figures = {"first acquire": self._one(lambda: self._acquire(self._services, entity))}
         figures["warm acquire"] = self._one(lambda: self._acquire(self._services, entity))
         cold = self._process()
         figures["acquire in a cold process"] = self._one(lambda: self._acquire(cold, entity))
         self._services.configuration.forget(NAMESPACE)
         figures["acquire after a minute (limits read again)"] = self._one(lambda: self._acquire(self._services, entity))
-        self._services.configuration.put_limits(NAMESPACE, RESOURCE, {**LIMITS, "rpm": Limit(500, 500, 1, 60)})
+        self._services.limits.put(NAMESPACE, Scope(resource=RESOURCE), {**LIMITS, "rpm": Limit(500, 500, 1, 60)})
         figures["acquire that meets changed limits"] = self._one(lambda: self._acquire(self._services, entity))
         self._services.acquire.acquire(AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 400}))
         too_much = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 400})

@@ -14,7 +14,7 @@ from mypy_boto3_dynamodb import DynamoDBClient
 from bench.costs import CONSUME, LIMITS, NAMESPACE, RESOURCE, Uncounted
 from local.engine import Engine, dynamodb_client
 from local.table import create_table
-from sluice.core.limits import Limit
+from sluice.core.limits import Limit, Scope
 from sluice.services.acquire import AcquireRequest
 from sluice.shell import Environment, build_services
 
@@ -29,7 +29,7 @@ def main() -> None:
         client = dynamodb_client(engine.endpoint)
         create_table(client, "cpu")
         services = build_services(Environment("bench", "cpu", 10_000, NAMESPACE), client, Uncounted())
-        services.configuration.put_limits(NAMESPACE, RESOURCE, ENDLESS)
+        services.limits.put(NAMESPACE, Scope(resource=RESOURCE), ENDLESS)
         request = AcquireRequest(NAMESPACE, "user-1", RESOURCE, CONSUME)
         services.acquire.acquire(request)
         bare = _request_of(client, lambda: services.acquire.acquire(request))

@@ -10,6 +10,7 @@ from local import ROOT
 
 OPENAPI: Final = ROOT / "docs" / "openapi.json"
 REFERENCE: Final = ROOT / "docs" / "api.md"
+FUNCTIONS: Final = ("data_plane", "control_plane")
 _HEAD: Final = """# API reference
 
 Generated from the routes by `make docs`; the whole document is [openapi.json](openapi.json). JSON in and out. Errors
@@ -22,9 +23,17 @@ def documents() -> dict[Path, str]:
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
     os.environ.setdefault("SLUICE_ENVIRONMENT", "docs")
     os.environ.setdefault("SLUICE_TABLE", "docs")
-    application = importlib.import_module("data_plane.handler").application
-    document = _without_default_errors(application.openapi())
+    document = _merged([importlib.import_module(f"{function}.handler").application.openapi() for function in FUNCTIONS])
+    document = _without_default_errors(document)
     return {OPENAPI: json.dumps(document, indent=2) + "\n", REFERENCE: _reference(document)}
+
+
+def _merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    first, *others = documents
+    for other in others:
+        first["paths"] |= other["paths"]
+        first["components"]["schemas"] |= other["components"]["schemas"]
+    return first
 
 
 def _without_default_errors(document: dict[str, Any]) -> dict[str, Any]:
@@ -33,6 +42,8 @@ def _without_default_errors(document: dict[str, Any]) -> dict[str, Any]:
         for operation in operations.values():
             if "HTTPValidationError" in json.dumps(operation["responses"].get("422", {})):
                 del operation["responses"]["422"]
+            # An answer without content has no schema either.
+            operation["responses"].get("204", {}).pop("content", None)
             operation["responses"] = dict(sorted(operation["responses"].items()))
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
@@ -44,6 +55,7 @@ def _reference(document: dict[str, Any]) -> str:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             lines += [f"## {method.upper()} {path}", "", operation["summary"], ""]
+            lines += _parameters(document, operation.get("parameters", []))
             body = operation.get("requestBody")
             if body is not None:
                 lines += _fields(document, "Body", body["content"]["application/json"]["schema"])
@@ -51,10 +63,21 @@ def _reference(document: dict[str, Any]) -> str:
             lines += [f"| {status} | {answer['description']} |" for status, answer in operation["responses"].items()]
             lines.append("")
             for status, answer in operation["responses"].items():
-                schema = answer["content"].get("application/json", {}).get("schema")
+                schema = answer.get("content", {}).get("application/json", {}).get("schema")
                 if schema is not None:
                     lines += _fields(document, f"Answer {status}", schema)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _parameters(document: dict[str, Any], parameters: list[dict[str, Any]]) -> list[str]:
+    if not parameters:
+        return []
+    lines = ["| parameter | in | type | required |", "|---|---|---|---|"]
+    for parameter in parameters:
+        required = "yes" if parameter.get("required") else ""
+        kind = _type(document, parameter["schema"])
+        lines.append(f"| `{parameter['name']}` | {parameter['in']} | {kind} | {required} |")
+    return [*lines, ""]
 
 
 def _fields(document: dict[str, Any], title: str, schema: dict[str, Any]) -> list[str]:
@@ -78,7 +101,7 @@ def _type(document: dict[str, Any], schema: dict[str, Any]) -> str:
     if values:
         return f"map of name to {_type(document, values)}"
     bounds = [f"{int(schema[bound])}" for bound in ("minimum", "maximum") if bound in schema]
-    pattern = f" `{schema['pattern']}`" if "pattern" in schema else ""
+    pattern = f" `{schema['pattern'].replace('|', chr(92) + '|')}`" if "pattern" in schema else ""
     return f"{schema['type']}{' ' + '..'.join(bounds) if bounds else ''}{pattern}"
 
 

@@ -2,7 +2,7 @@
 
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from sluice.core.limits import OnUnavailable, define_limit
+from sluice.core.limits import SYSTEM, OnUnavailable, Scope, define_limit
 from sluice.core.signals import Signal
 from sluice.shell import Environment, build_services
 
@@ -20,16 +20,16 @@ class _Uncounted:
 def load_demo(dynamodb_client: DynamoDBClient, table_name: str) -> None:
     """A default for every resource, and one resource with limits of its own."""
     environment = Environment(name="local", table=table_name, store_timeout_ms=10_000, open_namespace=NAMESPACE)
-    configuration = build_services(environment, dynamodb_client, _Uncounted()).configuration
-    configuration.put_limits(
+    limits = build_services(environment, dynamodb_client, _Uncounted()).limits
+    limits.put(
         NAMESPACE,
-        None,
+        SYSTEM,
         {"rpm": define_limit("rpm", capacity=60, refill_period_seconds=60)},
         on_unavailable=OnUnavailable.BLOCK,
     )
-    configuration.put_limits(
+    limits.put(
         NAMESPACE,
-        RESOURCE,
+        Scope(resource=RESOURCE),
         {
             "rpm": define_limit("rpm", capacity=20, refill_period_seconds=60),
             "tpm": define_limit("tpm", capacity=10_000, burst=15_000, refill_period_seconds=60),

@@ -1,6 +1,8 @@
 """The HTTP API and the functions behind it."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, cast
 
 import aws_cdk as cdk
@@ -20,9 +22,17 @@ from stacks.layers import ServiceLayers
 from stacks.logs import log_group
 from stacks.settings import Settings
 
-_DATA_PLANE_TIMEOUT_SECONDS: Final = 15
-# The table's verbs that an acquire uses. Queries of an index are the control plane's.
+# More than two of the store's time-outs, so that a call whose answer was lost can be repeated and still be answered by
+# us; less than the 30 s after which the API gives up.
+_TIMEOUT_SECONDS: Final = 15
+# The table's verbs that each function uses, on the table itself: nothing queries an index yet.
 _DATA_PLANE_ACTIONS: Final = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+_CONTROL_PLANE_ACTIONS: Final = (
+    "dynamodb:BatchGetItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+)
 _KEY_ACTIONS: Final = (
     "kms:Decrypt",
     "kms:DescribeKey",
@@ -44,6 +54,31 @@ _ACCESS_LOG_FIELDS: Final = {
     "error": "$context.error.responseType",
     "at": "$context.requestTime",
 }
+_NO_LOGIN_YET: Final = (
+    "There is no login yet: the function serves no namespace unless the open_namespace setting names one, which only "
+    "the local environment and a private trial set. Tokens will be verified inside the function, because the refusals "
+    "of an authorizer are not problem documents."
+)
+_OPEN_TO_PROBES: Final = (
+    "Probes have no login. The answer says only whether the function or its table answers, nothing about a tenant, and "
+    "the stage throttles its rate."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    construct_id: str
+    path: str
+    why_no_authorizer: str
+
+
+# Every method of these paths is the data plane's, so that a wrong one is refused with the methods that exist. All other
+# paths are the control plane's.
+_DATA_PLANE_ROUTES: Final = (
+    _Route("AcquireRoute", "/v1/acquire", _NO_LOGIN_YET),
+    _Route("HealthRoute", "/v1/health", _OPEN_TO_PROBES),
+    _Route("ReadyRoute", "/v1/ready", _OPEN_TO_PROBES),
+)
 
 
 @jsii.implements(apigateway.IAccessLogSettings)
@@ -76,8 +111,14 @@ class ApiStack(cdk.Stack):
             construct_id,
             description="Sluice: the HTTP API and its functions",
         )
-        layers = ServiceLayers(self, "Layers", settings=settings)
-        self.data_plane = self._data_plane(settings, layers, table, key)
+        self._settings = settings
+        self._table = table
+        self._key = key
+        self._layers = ServiceLayers(self, "Layers", settings=settings)
+        self.data_plane = self._function("DataPlane", "data_plane", "Acquires and probes", _DATA_PLANE_ACTIONS)
+        self.control_plane = self._function(
+            "ControlPlane", "control_plane", "Configuration, and every path that nobody knows", _CONTROL_PLANE_ACTIONS
+        )
         self.api = apigateway.HttpApi(
             self,
             "Api",
@@ -85,57 +126,61 @@ class ApiStack(cdk.Stack):
             description="Rate limits and budgets for LLM traffic",
             create_default_stage=False,
         )
-        self._route_everything_to(self.data_plane)
+        self._routes()
         self._stage(settings)
         cdk.CfnOutput(self, "ApiId", value=self.api.api_id)
         cdk.CfnOutput(self, "ApiUrl", value=self.api.api_endpoint)
 
-    def _data_plane(
-        self, settings: Settings, layers: ServiceLayers, table: dynamodb.TableV2, key: kms.Key | None
+    def _function(
+        self, construct_id: str, name: str, description: str, table_actions: Sequence[str]
     ) -> ServiceFunction:
-        environment = {"SLUICE_TABLE": table.table_name, "SLUICE_STORE_TIMEOUT_MS": str(settings.store_timeout_ms)}
+        settings = self._settings
+        environment = {
+            "SLUICE_TABLE": self._table.table_name,
+            "SLUICE_STORE_TIMEOUT_MS": str(settings.store_timeout_ms),
+        }
         if settings.open_namespace is not None:
             environment["SLUICE_OPEN_NAMESPACE"] = settings.open_namespace
         function = ServiceFunction(
             self,
-            "DataPlane",
+            construct_id,
             settings=settings,
-            layers=layers,
+            layers=self._layers,
             spec=FunctionSpec(
-                name="data_plane",
-                description="Acquires, leases and usage",
-                timeout_seconds=_DATA_PLANE_TIMEOUT_SECONDS,
-                environment=environment,
+                name=name, description=description, timeout_seconds=_TIMEOUT_SECONDS, environment=environment
             ),
         )
-        function.allow(_DATA_PLANE_ACTIONS, [table.table_arn])
-        if key is not None:
+        function.allow(table_actions, [self._table.table_arn])
+        if self._key is not None:
             # Only through the table: the function itself can neither read nor make anything with the key.
             via_table = {"StringEquals": {"kms:ViaService": f"dynamodb.{self.region}.amazonaws.com"}}
-            function.allow(_KEY_ACTIONS, [key.key_arn], conditions=via_table)
+            function.allow(_KEY_ACTIONS, [self._key.key_arn], conditions=via_table)
         return function
 
-    def _route_everything_to(self, function: ServiceFunction) -> None:
-        """A path that nobody knows is answered by a function too, so that its refusal is a problem document."""
-        integration = integrations.HttpLambdaIntegration(
-            "DataPlaneIntegration",
-            cast("lambda_.IFunction", function.alias),
-            payload_format_version=apigateway.PayloadFormatVersion.VERSION_2_0,
-        )
+    def _routes(self) -> None:
+        to_data_plane = _integration("DataPlaneIntegration", self.data_plane)
+        for route in _DATA_PLANE_ROUTES:
+            key = apigateway.HttpRouteKey.with_(route.path, apigateway.HttpMethod.ANY)
+            self._route(route.construct_id, key, to_data_plane, route.why_no_authorizer)
+        # A path that nobody knows is answered by a function too, so that its refusal is a problem document.
+        to_control_plane = _integration("ControlPlaneIntegration", self.control_plane)
+        self._route("DefaultRoute", apigateway.HttpRouteKey.DEFAULT, to_control_plane, _NO_LOGIN_YET)
+
+    def _route(
+        self,
+        construct_id: str,
+        key: apigateway.HttpRouteKey,
+        integration: apigateway.HttpRouteIntegration,
+        why_no_authorizer: str,
+    ) -> None:
         route = apigateway.HttpRoute(
             self,
-            "DefaultRoute",
+            construct_id,
             http_api=cast("apigateway.IHttpApi", self.api),
-            route_key=apigateway.HttpRouteKey.DEFAULT,
+            route_key=key,
             integration=integration,
         )
-        accept(
-            route,
-            "AwsSolutions-APIG4",
-            "There is no login yet: the data plane refuses every acquire unless the open_namespace setting names a "
-            "namespace, which only the local environment and a private trial set. Tokens will be verified inside the "
-            "function, because the refusals of an authorizer are not problem documents.",
-        )
+        accept(route, "AwsSolutions-APIG4", why_no_authorizer)
 
     def _stage(self, settings: Settings) -> None:
         access_log = log_group(self, "AccessLog", settings=settings)
@@ -150,3 +195,11 @@ class ApiStack(cdk.Stack):
             ),
             access_log_settings=cast("apigateway.IAccessLogSettings", _JsonAccessLog(access_log)),
         )
+
+
+def _integration(construct_id: str, function: ServiceFunction) -> apigateway.HttpRouteIntegration:
+    return integrations.HttpLambdaIntegration(
+        construct_id,
+        cast("lambda_.IFunction", function.alias),
+        payload_format_version=apigateway.PayloadFormatVersion.VERSION_2_0,
+    )

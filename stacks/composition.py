@@ -21,7 +21,7 @@ def compose(app: cdk.App, settings: Settings) -> None:
         settings=settings,
         table=data.table,
         api=api.api,
-        data_plane=api.data_plane,
+        functions=(api.data_plane, api.control_plane),
     )
     cdk.Tags.of(app).add("sluice:environment", settings.name)
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))

@@ -3,7 +3,7 @@
 What to measure is listed here; how it is drawn and alarmed is the library's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import aws_cdk as cdk
@@ -33,11 +33,20 @@ _SIGNAL_ALARMS: Final[Mapping[Signal, int]] = {
     Signal.STORE_THROTTLES: 100,
     Signal.UNAVAILABLE: 5,
 }
-_SIGNAL_GROUPS: Final[Mapping[str, tuple[Signal, ...]]] = {
-    "Decisions": (Signal.ADMITTED, Signal.REFUSED, Signal.CONTENDED),
-    "Table out of reach": (Signal.UNAVAILABLE, Signal.FAIL_OPEN_ADMISSIONS, Signal.STORE_AMBIGUOUS_WRITES),
-    "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
-    "Bugs": (Signal.INTERNAL_ERRORS,),
+_Groups = Mapping[str, tuple[Signal, ...]]
+# By service, because the code counts by service: a signal that is left out here has neither a graph nor an alarm.
+_SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
+    "data_plane": {
+        "Decisions": (Signal.ADMITTED, Signal.REFUSED, Signal.CONTENDED),
+        "Table out of reach": (Signal.UNAVAILABLE, Signal.FAIL_OPEN_ADMISSIONS, Signal.STORE_AMBIGUOUS_WRITES),
+        "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
+        "Bugs": (Signal.INTERNAL_ERRORS,),
+    },
+    "control_plane": {
+        "Table out of reach": (Signal.UNAVAILABLE,),
+        "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
+        "Bugs": (Signal.INTERNAL_ERRORS,),
+    },
 }
 _TRANSACTION_CONFLICTS: Final = 100
 
@@ -53,7 +62,7 @@ class MonitoringStack(cdk.Stack):
         settings: Settings,
         table: dynamodb.TableV2,
         api: apigateway.HttpApi,
-        data_plane: ServiceFunction,
+        functions: Sequence[ServiceFunction],
     ) -> None:
         super().__init__(
             scope,
@@ -62,8 +71,12 @@ class MonitoringStack(cdk.Stack):
         )
         self._settings = settings
         self._facade = self._create_facade()
-        self._watch_requests(api, data_plane)
-        self._watch_signals(data_plane.service_name, table)
+        self._watch_api(api)
+        for function in functions:
+            self._watch_function(function)
+        self._facade.add_large_header("Signals")
+        for function in functions:
+            self._watch_signals(function)
         self._watch_table(table)
 
     def _create_facade(self) -> monitoring.MonitoringFacade:
@@ -122,17 +135,20 @@ class MonitoringStack(cdk.Stack):
         cdk.CfnOutput(self, "AlarmTopicArn", value=topic.topic_arn)
         return topic
 
-    def _watch_requests(self, api: apigateway.HttpApi, data_plane: ServiceFunction) -> None:
-        slow = monitoring.LatencyThreshold(max_latency=_SLOW, evaluation_periods=3, datapoints_to_alarm=3)
+    def _watch_api(self, api: apigateway.HttpApi) -> None:
         self._facade.add_large_header("Requests")
         self._facade.monitor_api_gateway_v2_http_api(
             api=cast("apigateway.IHttpApi", api),
             alarm_friendly_name="Api",
             add5xx_count_alarm=self._more_than(5),
         )
+
+    def _watch_function(self, function: ServiceFunction) -> None:
+        slow = monitoring.LatencyThreshold(max_latency=_SLOW, evaluation_periods=3, datapoints_to_alarm=3)
         self._facade.monitor_lambda_function(
-            lambda_function=cast("lambda_.IFunction", data_plane.function),
-            alarm_friendly_name="DataPlane",
+            lambda_function=cast("lambda_.IFunction", function.function),
+            alarm_friendly_name=function.node.id,
+            human_readable_name=function.service_name,
             add_fault_count_alarm=self._more_than(5),
             add_throttles_count_alarm=self._more_than(0),
             add_latency_p99_alarm={"Warning": slow} if self._settings.alarms else None,
@@ -144,16 +160,15 @@ class MonitoringStack(cdk.Stack):
         threshold = monitoring.ErrorCountThreshold(max_error_count=count, evaluation_periods=1, datapoints_to_alarm=1)
         return {"Warning": threshold}
 
-    def _watch_signals(self, service: str, table: dynamodb.TableV2) -> None:
+    def _watch_signals(self, function: ServiceFunction) -> None:
+        service = function.service_name
         groups = [
             monitoring.CustomMetricGroup(title=title, metrics=[self._signal(service, signal) for signal in signals])
-            for title, signals in _SIGNAL_GROUPS.items()
+            for title, signals in _SIGNAL_GROUPS[service].items()
         ]
-        conflicts = table.metric("TransactionConflict", statistic=cloudwatch.Stats.SUM, period=_PERIOD)
-        watched = self._alarmed(conflicts, "TransactionConflict", _TRANSACTION_CONFLICTS)
-        groups.append(monitoring.CustomMetricGroup(title="Conflicting transactions", metrics=[watched]))
-        self._facade.add_large_header("Decisions")
-        self._facade.monitor_custom(metric_groups=groups, alarm_friendly_name="Signals")
+        self._facade.monitor_custom(
+            metric_groups=groups, alarm_friendly_name=function.node.id, human_readable_name=service
+        )
 
     def _signal(self, service: str, signal: Signal) -> cloudwatch.Metric | monitoring.CustomMetricWithAlarm:
         # As `sluice.shell` emits them: environments that share an account must not share an alarm.
@@ -202,6 +217,13 @@ class MonitoringStack(cdk.Stack):
             add_write_throttled_events_count_alarm=throttled,
             add_consumed_read_capacity_alarm=self._near(settings.max_read_request_units),
             add_consumed_write_capacity_alarm=self._near(settings.max_write_request_units),
+        )
+        conflicts = table.metric("TransactionConflict", statistic=cloudwatch.Stats.SUM, period=_PERIOD)
+        watched = self._alarmed(conflicts, "TransactionConflict", _TRANSACTION_CONFLICTS)
+        self._facade.monitor_custom(
+            metric_groups=[monitoring.CustomMetricGroup(title="Conflicting transactions", metrics=[watched])],
+            alarm_friendly_name="Table",
+            human_readable_name="transactions",
         )
 
     def _near(self, maximum_units: int) -> Mapping[str, monitoring.ConsumedCapacityThreshold] | None:

@@ -71,7 +71,7 @@ def _run(work: Work, barrier: Barrier, reports: "Queue[Report]") -> None:
     meter = CountingMeter()
     retries = Retries(lambda ms: time.sleep(ms / 1000), secrets.randbelow, meter)
     store = RecordingStore(DynamoStore(client, work.table, retries))
-    configuration = Configuration(store, clock_ms, secrets.randbelow)
+    configuration = Configuration(store, clock_ms)
     service = Acquire(store, configuration, ImageCache(), clock_ms, secrets.randbelow, meter)
     # Stored limits: the bucket is the same for everybody, and its configuration is read by everybody.
     request = AcquireRequest(NAMESPACE, ENTITY, RESOURCE, {"rpm": 1})

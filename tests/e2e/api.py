@@ -35,7 +35,8 @@ class Api:
                 headers["content-type"] = content_type
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
         try:
-            connection.request(method, address.path, content, headers)
+            target = f"{address.path}?{address.query}" if address.query else address.path
+            connection.request(method, target, content, headers)
             response = connection.getresponse()
             received = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, received, response.read())

@@ -131,3 +131,21 @@ def test_the_deployed_table_lets_items_expire(deployed_engine: tuple[Engine, Out
     engine, outputs = deployed_engine
     answer = dynamodb_client(engine.endpoint).describe_time_to_live(TableName=outputs.table)
     assert answer["TimeToLiveDescription"] == {"TimeToLiveStatus": "ENABLED", "AttributeName": "ttl"}
+
+
+def test_limits_are_set_over_the_api_and_the_data_plane_holds_them(api: Api) -> None:
+    """Two functions, one table: what the control plane stores, the data plane enforces."""
+    entity = f"e-{uuid.uuid4().hex[:12]}"
+    level = f"/v1/limits/entities/{entity}/gpt-4"
+    per_hour = {"capacity": 100, "refill_period_seconds": 3600}
+    assert api.call("PUT", "/v1/limits/resources/gpt-4", {"limits": {"rpm": per_hour, "tpm": per_hour}}).status == 201
+    created = api.call("PUT", level, {"limits": {"rpm": {"capacity": 2, "refill_period_seconds": 3600}}})
+    assert created.status == 201, created.body
+    effective = api.call("GET", f"/v1/limits/effective?entity={entity}&resource=gpt-4").json()
+    assert effective["source"] == {"rpm": "entity", "tpm": "resource"}
+    body = {"entity": entity, "resource": "gpt-4", "consume": {"rpm": 1}}
+    assert [api.call("POST", "/v1/acquire", body).status for _ in range(3)] == [201, 201, 429]
+    assert_problem(api.call("POST", level, {"limits": {}}), 405, "method-not-allowed")
+    removed = api.call("DELETE", level)
+    assert (removed.status, removed.body) == (204, b"")
+    assert_problem(api.call("GET", level), 404, "not-found")

@@ -48,6 +48,31 @@ class Assembly:
         (found,) = self.resources(part, kind).values()
         return found
 
+    def exported(self, part: str, reference: Properties) -> Any:
+        """The value in the stack `part` that another stack's import stands for."""
+        outputs = self.raw(part)["Outputs"].values()
+        (value,) = (o["Value"] for o in outputs if o.get("Export", {}).get("Name") == reference["Fn::ImportValue"])
+        return value
+
+    def functions(self) -> Mapping[str, Properties]:
+        """The functions of the API by their service name."""
+        found = self.resources("Api", "AWS::Lambda::Function").values()
+        named = {function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]: function for function in found}
+        assert len(named) == len(found)
+        return named
+
+    def logical_id(self, service: str) -> str:
+        function = self.functions()[service]
+        (name,) = (n for n, other in self.resources("Api", "AWS::Lambda::Function").items() if other == function)
+        return name
+
+    def alias(self, service: str) -> tuple[str, Properties]:
+        """The logical id and the properties of a function's one alias."""
+        function = {"Ref": self.logical_id(service)}
+        aliases = self.resources("Api", "AWS::Lambda::Alias").items()
+        ((name, alias),) = ((name, alias) for name, alias in aliases if alias["FunctionName"] == function)
+        return name, alias
+
     def statements(self, kind: str) -> Iterator[Properties]:
         for part in PARTS:
             for properties in self.resources(part, kind).values():

@@ -2,23 +2,55 @@
 
 import json
 
+from data_plane.routes import ROUTES
 from tests.infrastructure.assembly import Assembly
 
+# Route key to service. Written out, so that a path that changes hands is noticed here.
+TARGETS = {
+    "ANY /v1/acquire": "data_plane",
+    "ANY /v1/health": "data_plane",
+    "ANY /v1/ready": "data_plane",
+    "$default": "control_plane",
+}
 
-def test_everything_reaches_the_alias_of_the_data_plane(each: Assembly) -> None:
-    route = each.only("Api", "AWS::ApiGatewayV2::Route")
-    (alias,) = each.resources("Api", "AWS::Lambda::Alias")
-    ((name, integration),) = each.resources("Api", "AWS::ApiGatewayV2::Integration").items()
-    assert route["RouteKey"] == "$default"
-    assert route["Target"] == {"Fn::Join": ["", ["integrations/", {"Ref": name}]]}
-    assert integration["IntegrationType"] == "AWS_PROXY"
-    assert integration["PayloadFormatVersion"] == "2.0"
-    assert integration["IntegrationUri"] == {"Ref": alias}
-    permission = each.only("Api", "AWS::Lambda::Permission")
-    assert permission["FunctionName"] == {"Ref": alias}
-    assert permission["Principal"] == "apigateway.amazonaws.com"
+
+def test_every_route_reaches_the_alias_of_its_function(each: Assembly) -> None:
+    integrations = each.resources("Api", "AWS::ApiGatewayV2::Integration")
+    assert len(integrations) == len(set(TARGETS.values()))
+    for integration in integrations.values():
+        assert integration["IntegrationType"] == "AWS_PROXY"
+        assert integration["PayloadFormatVersion"] == "2.0"
+    aliases = {
+        f"integrations/{name}": integration["IntegrationUri"]["Ref"] for name, integration in integrations.items()
+    }
+    routes = each.resources("Api", "AWS::ApiGatewayV2::Route").values()
+    assert len(routes) == len(TARGETS)
+    reached = {}
+    for route in routes:
+        prefix, integration = route["Target"]["Fn::Join"][1]
+        reached[route["RouteKey"]] = aliases[prefix + integration["Ref"]]
+    assert reached == {key: each.alias(service)[0] for key, service in TARGETS.items()}
+
+
+def test_the_api_may_call_each_alias_for_its_own_routes_only(each: Assembly) -> None:
     (api,) = each.resources("Api", "AWS::ApiGatewayV2::Api")
-    assert {"Ref": api} in permission["SourceArn"]["Fn::Join"][1]
+    permissions = each.resources("Api", "AWS::Lambda::Permission").values()
+    allowed = set()
+    for permission in permissions:
+        assert permission["Action"] == "lambda:InvokeFunction"
+        assert permission["Principal"] == "apigateway.amazonaws.com"
+        *arn, end = permission["SourceArn"]["Fn::Join"][1]
+        assert {"Ref": api} in arn
+        allowed.add((permission["FunctionName"]["Ref"], end))
+    assert len(permissions) == len(allowed)
+    ends = {key: f"/*/*{key.removeprefix('ANY ')}" for key in TARGETS} | {"$default": "/*/*"}
+    assert allowed == {(each.alias(service)[0], ends[key]) for key, service in TARGETS.items()}
+
+
+def test_the_api_sends_the_data_plane_every_path_that_it_serves(each: Assembly) -> None:
+    """The stacks may not import a function, so that the paths stand in both: this keeps them the same."""
+    keys = {route["RouteKey"] for route in each.resources("Api", "AWS::ApiGatewayV2::Route").values()}
+    assert keys - {"$default"} == {f"ANY {path}" for path in ROUTES}
 
 
 def test_default_stage_throttles(each: Assembly) -> None:

@@ -1,4 +1,4 @@
-"""What every function has in common, and what the data plane may do."""
+"""What every function has in common, and what each may do."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,11 @@ from stacks.settings import ENVIRONMENTS, WheelTarget
 from stacks.wheels import LayerBuild, core_layer
 from tests.infrastructure.assembly import Assembly, new_app
 
-TABLE_ACTIONS = {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
+TABLE_ACTIONS = {
+    "data_plane": {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"},
+    "control_plane": {"dynamodb:BatchGetItem", "dynamodb:DeleteItem", "dynamodb:GetItem", "dynamodb:PutItem"},
+}
+SERVICES = tuple(TABLE_ACTIONS)
 KEY_ACTIONS = {
     "kms:Decrypt",
     "kms:DescribeKey",
@@ -30,30 +34,50 @@ TRACE_ACTIONS = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 LOG_ACTIONS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 
 
-def exported(assembly: Assembly, reference: Any) -> Any:
-    """The value in the data stack that an import of the API stack stands for."""
-    outputs = assembly.raw("Data")["Outputs"].values()
-    (value,) = (o["Value"] for o in outputs if o.get("Export", {}).get("Name") == reference["Fn::ImportValue"])
-    return value
+def policies_of(assembly: Assembly, service: str) -> list[Any]:
+    role, attribute = assembly.functions()[service]["Role"]["Fn::GetAtt"]
+    assert attribute == "Arn"
+    policies = assembly.resources("Api", "AWS::IAM::Policy").values()
+    return [policy for policy in policies if {"Ref": role} in policy["Roles"]]
 
 
-def test_permissions_of_the_data_plane_are_exactly_these(each: Assembly) -> None:
-    found = {frozenset(s["Action"]): s for s in each.only("Api", "AWS::IAM::Policy")["PolicyDocument"]["Statement"]}
-    expected = [TABLE_ACTIONS, TRACE_ACTIONS, LOG_ACTIONS]
+def test_the_functions_are_these(each: Assembly) -> None:
+    assert each.functions().keys() == set(SERVICES)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
+    (policy,) = policies_of(each, service)
+    statements = policy["PolicyDocument"]["Statement"]
+    found = {frozenset(statement["Action"]): statement for statement in statements}
+    table_actions = frozenset(TABLE_ACTIONS[service])
+    expected = [table_actions, TRACE_ACTIONS, LOG_ACTIONS]
     if each.settings.customer_managed_key:
         expected.append(KEY_ACTIONS)
     assert found.keys() == {frozenset(actions) for actions in expected}
-    assert {statement["Effect"] for statement in found.values()} == {"Allow"}
+    assert len(statements) == len(expected)
+    assert {statement["Effect"] for statement in statements} == {"Allow"}
 
     (table,) = each.resources("Data", "AWS::DynamoDB::GlobalTable")
-    assert exported(each, found[frozenset(TABLE_ACTIONS)]["Resource"]) == {"Fn::GetAtt": [table, "Arn"]}
-    log_group = each.only("Api", "AWS::Lambda::Function")["LoggingConfig"]["LogGroup"]["Ref"]
+    assert each.exported("Data", found[table_actions]["Resource"]) == {"Fn::GetAtt": [table, "Arn"]}
+    log_group = each.functions()[service]["LoggingConfig"]["LogGroup"]["Ref"]
     assert found[frozenset(LOG_ACTIONS)]["Resource"] == {"Fn::GetAtt": [log_group, "Arn"]}
     if each.settings.customer_managed_key:
         use_of_key = found[frozenset(KEY_ACTIONS)]
         (key,) = each.resources("Data", "AWS::KMS::Key")
-        assert exported(each, use_of_key["Resource"]) == {"Fn::GetAtt": [key, "Arn"]}
+        assert each.exported("Data", use_of_key["Resource"]) == {"Fn::GetAtt": [key, "Arn"]}
         assert use_of_key["Condition"]["StringEquals"].keys() == {"kms:ViaService"}
+
+
+def test_no_function_shares_its_role_or_log_group(each: Assembly) -> None:
+    functions = each.functions().values()
+    roles = {function["Role"]["Fn::GetAtt"][0] for function in functions}
+    assert roles == set(each.resources("Api", "AWS::IAM::Role"))
+    groups = {function["LoggingConfig"]["LogGroup"]["Ref"] for function in functions}
+    assert groups < set(each.resources("Api", "AWS::Logs::LogGroup"))
+    assert len(roles) == len(groups) == len(functions)
+    for policy in each.resources("Api", "AWS::IAM::Policy").values():
+        assert len(policy["Roles"]) == 1
 
 
 def test_only_tracing_has_a_wildcard(each: Assembly) -> None:
@@ -64,69 +88,99 @@ def test_only_tracing_has_a_wildcard(each: Assembly) -> None:
 
 
 def test_roles_have_no_managed_policy_and_serve_lambda_only(each: Assembly) -> None:
-    role = each.only("Api", "AWS::IAM::Role")
-    assert "ManagedPolicyArns" not in role
-    assert "Policies" not in role
-    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
-    assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
+    roles = each.resources("Api", "AWS::IAM::Role").values()
+    assert roles
+    for role in roles:
+        assert "ManagedPolicyArns" not in role
+        assert "Policies" not in role
+        (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+        assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
 
 
-def test_runtime_logs_and_tracing(each: Assembly) -> None:
-    function = each.only("Api", "AWS::Lambda::Function")
+@pytest.mark.parametrize("service", SERVICES)
+def test_runtime_logs_and_tracing(each: Assembly, service: str) -> None:
+    function = each.functions()[service]
     assert function["Runtime"] == "python3.14"
     assert function["Architectures"] == ["arm64"]
-    assert function["Handler"] == "data_plane.handler.handler"
+    assert function["Handler"] == f"{service}.handler.handler"
     assert function["TracingConfig"] == {"Mode": "Active"}
     assert function["LoggingConfig"]["LogFormat"] == "JSON"
     assert function["MemorySize"] == each.settings.memory_mb
     assert function["Timeout"] == 15
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_lost_answer_can_be_repeated_before_the_function_times_out(each: Assembly, service: str) -> None:
+    function = each.functions()[service]
+    store_timeout_ms = int(function["Environment"]["Variables"]["SLUICE_STORE_TIMEOUT_MS"])
+    assert 2 * store_timeout_ms < function["Timeout"] * 1_000
+    # The API's own bound, which would answer without a problem document.
+    assert function["Timeout"] < 30
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_deployed_code_holds_the_handler_and_no_other_function(each: Assembly, service: str) -> None:
+    digest = each.functions()[service]["Code"]["S3Key"].removesuffix(".zip")
+    asset = each.folder / f"asset.{digest}"
+    assert [path.name for path in asset.iterdir()] == [service]
+    assert (asset / service / "handler.py").is_file()
+
+
 @pytest.mark.parametrize(("environment", "days"), [("local", 1), ("dev", 7), ("staging", 30), ("prod", 365)])
 def test_every_log_group_has_an_end(synthesized: Callable[[str], Assembly], environment: str, days: int) -> None:
     groups = synthesized(environment).resources("Api", "AWS::Logs::LogGroup").values()
-    assert [group["RetentionInDays"] for group in groups] == [days, days]
+    # One per function and the access log.
+    assert [group["RetentionInDays"] for group in groups] == [days] * (len(SERVICES) + 1)
 
 
 @pytest.mark.parametrize(("environment", "on"), [("local", False), ("dev", True), ("staging", True), ("prod", True)])
 def test_snap_start(synthesized: Callable[[str], Assembly], environment: str, on: bool) -> None:
-    function = synthesized(environment).only("Api", "AWS::Lambda::Function")
-    assert function.get("SnapStart") == ({"ApplyOn": "PublishedVersions"} if on else None)
+    functions = synthesized(environment).functions()
+    expected = {"ApplyOn": "PublishedVersions"} if on else None
+    assert {name: function.get("SnapStart") for name, function in functions.items()} == dict.fromkeys(
+        SERVICES, expected
+    )
 
 
-def test_alias_points_to_the_published_version(each: Assembly) -> None:
-    alias = each.only("Api", "AWS::Lambda::Alias")
-    (version,) = each.resources("Api", "AWS::Lambda::Version")
+@pytest.mark.parametrize("service", SERVICES)
+def test_alias_points_to_the_published_version(each: Assembly, service: str) -> None:
+    _, alias = each.alias(service)
+    function = {"Ref": each.logical_id(service)}
+    versions = each.resources("Api", "AWS::Lambda::Version").items()
+    (version,) = (name for name, properties in versions if properties["FunctionName"] == function)
     assert alias["Name"] == "live"
     assert alias["FunctionVersion"] == {"Fn::GetAtt": [version, "Version"]}
 
 
+@pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
         ("local", {"SLUICE_STORE_TIMEOUT_MS": "5000", "SLUICE_OPEN_NAMESPACE": "default"}),
         ("dev", {"SLUICE_STORE_TIMEOUT_MS": "2000", "POWERTOOLS_LOG_LEVEL": "DEBUG"}),
+        ("staging", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
         ("prod", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
     ],
 )
 def test_environment_variables(
-    synthesized: Callable[[str], Assembly], environment: str, expected: dict[str, str]
+    synthesized: Callable[[str], Assembly], environment: str, expected: dict[str, str], service: str
 ) -> None:
     assembly = synthesized(environment)
-    variables = dict(assembly.only("Api", "AWS::Lambda::Function")["Environment"]["Variables"])
+    variables = dict(assembly.functions()[service]["Environment"]["Variables"])
     (table,) = assembly.resources("Data", "AWS::DynamoDB::GlobalTable")
-    assert exported(assembly, variables.pop("SLUICE_TABLE")) == {"Ref": table}
+    assert assembly.exported("Data", variables.pop("SLUICE_TABLE")) == {"Ref": table}
     assert variables == {
         "SLUICE_ENVIRONMENT": environment,
-        "POWERTOOLS_SERVICE_NAME": "data_plane",
+        "POWERTOOLS_SERVICE_NAME": service,
         "POWERTOOLS_METRICS_NAMESPACE": "Sluice",
         "POWERTOOLS_LOG_LEVEL": "INFO",
         **expected,
     }
 
 
-def test_layers_belong_to_the_functions_own_stack(each: Assembly) -> None:
-    layers = each.only("Api", "AWS::Lambda::Function")["Layers"]
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_functions_of_a_stack_share_its_pair_of_layers(each: Assembly, service: str) -> None:
+    layers = each.functions()[service]["Layers"]
     assert {layer["Ref"] for layer in layers} == set(each.resources("Api", "AWS::Lambda::LayerVersion"))
     assert len(layers) == 2
 

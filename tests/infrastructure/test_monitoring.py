@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from sluice.core.signals import METRICS_NAMESPACE, Signal
-from tests.infrastructure.assembly import Assembly
+from tests.infrastructure.assembly import Assembly, Properties
 
 ALARM = "AWS::CloudWatch::Alarm"
 # The most that a period may show without an alarm, and how many periods in a row must show more.
@@ -15,16 +16,40 @@ EXPECTED = {
     "DataPlane-Fault-Count": (5, 1),
     "DataPlane-Latency-P99": (1_000, 3),
     "DataPlane-Throttled-Count": (0, 1),
-    "Signals-FailOpenAdmissions": (0, 1),
-    "Signals-InternalErrors": (0, 1),
-    "Signals-StoreAmbiguousWrites": (10, 1),
-    "Signals-StoreConflicts": (100, 1),
-    "Signals-StoreThrottles": (100, 1),
-    "Signals-TransactionConflict": (100, 1),
-    "Signals-Unavailable": (5, 1),
+    "DataPlane-FailOpenAdmissions": (0, 1),
+    "DataPlane-InternalErrors": (0, 1),
+    "DataPlane-StoreAmbiguousWrites": (10, 1),
+    "DataPlane-StoreConflicts": (100, 1),
+    "DataPlane-StoreThrottles": (100, 1),
+    "DataPlane-Unavailable": (5, 1),
+    "ControlPlane-Fault-Count": (5, 1),
+    "ControlPlane-Latency-P99": (1_000, 3),
+    "ControlPlane-Throttled-Count": (0, 1),
+    "ControlPlane-InternalErrors": (0, 1),
+    "ControlPlane-StoreConflicts": (100, 1),
+    "ControlPlane-StoreThrottles": (100, 1),
+    "ControlPlane-Unavailable": (5, 1),
+    "Table-TransactionConflict": (100, 1),
     "Table-Read-Throttled-Events": (0, 3),
     "Table-Write-Throttled-Events": (0, 3),
 }
+ALARMED_SIGNALS = {
+    "data_plane": {
+        Signal.FAIL_OPEN_ADMISSIONS,
+        Signal.INTERNAL_ERRORS,
+        Signal.STORE_AMBIGUOUS_WRITES,
+        Signal.STORE_CONFLICTS,
+        Signal.STORE_THROTTLES,
+        Signal.UNAVAILABLE,
+    },
+    "control_plane": {
+        Signal.INTERNAL_ERRORS,
+        Signal.STORE_CONFLICTS,
+        Signal.STORE_THROTTLES,
+        Signal.UNAVAILABLE,
+    },
+}
+ALARM_NAMES = {"data_plane": "DataPlane", "control_plane": "ControlPlane"}
 
 
 @pytest.mark.parametrize(("environment", "near"), [("dev", 800), ("staging", 3_200), ("prod", 32_000)])
@@ -38,24 +63,38 @@ def test_alarms(synthesized: Callable[[str], Assembly], environment: str, near: 
     assert {alarm["TreatMissingData"] for alarm in alarms} == {"notBreaching"}
 
 
+def dimensions(metric: Properties) -> dict[str, Any]:
+    return {dimension["Name"]: dimension["Value"] for dimension in metric["Dimensions"]}
+
+
 def test_signal_alarms_read_what_the_code_emits(prod: Assembly) -> None:
-    custom = {
-        alarm["MetricName"]: (alarm["Namespace"], alarm["Dimensions"], alarm["Statistic"])
-        for alarm in prod.resources("Monitoring", ALARM).values()
-        if alarm.get("Namespace") == METRICS_NAMESPACE
-    }
-    assert custom.keys() == {
-        Signal.FAIL_OPEN_ADMISSIONS,
-        Signal.INTERNAL_ERRORS,
-        Signal.STORE_AMBIGUOUS_WRITES,
-        Signal.STORE_CONFLICTS,
-        Signal.STORE_THROTTLES,
-        Signal.UNAVAILABLE,
-    }
-    service = prod.only("Api", "AWS::Lambda::Function")["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
-    for namespace, dimensions, statistic in custom.values():
-        assert (namespace, statistic) == ("Sluice", "Sum")
-        assert dimensions == [{"Name": "environment", "Value": "prod"}, {"Name": "service", "Value": service}]
+    found: dict[str, set[str]] = {}
+    for alarm in prod.resources("Monitoring", ALARM).values():
+        if alarm.get("Namespace") != METRICS_NAMESPACE:
+            continue
+        assert alarm["Statistic"] == "Sum"
+        read = dimensions(alarm)
+        service = read.pop("service")
+        assert read == {"environment": "prod"}
+        assert alarm["AlarmName"] == f"Sluice-prod-{ALARM_NAMES[service]}-{alarm['MetricName']}-Warning"
+        found.setdefault(service, set()).add(alarm["MetricName"])
+    assert found == ALARMED_SIGNALS
+    # What the functions put into the dimension.
+    assert found.keys() == prod.functions().keys()
+
+
+@pytest.mark.parametrize("service", ["data_plane", "control_plane"])
+def test_function_alarms_watch_the_function_that_they_name(prod: Assembly, service: str) -> None:
+    """The names alone would look right with one function watched twice."""
+    name = ALARM_NAMES[service]
+    reference = {"Ref": prod.logical_id(service)}
+    alarms = {alarm["AlarmName"]: alarm for alarm in prod.resources("Monitoring", ALARM).values()}
+    for what in ("Fault-Count", "Latency-P99", "Throttled-Count"):
+        # A metric with a label stands in a list.
+        (metric,) = alarms[f"Sluice-prod-{name}-{what}-Warning"]["Metrics"]
+        watched = dimensions(metric["MetricStat"]["Metric"])
+        assert watched.keys() == {"FunctionName"}
+        assert prod.exported("Api", watched["FunctionName"]) == reference
 
 
 @pytest.mark.parametrize("environment", ["staging", "prod"])
@@ -102,6 +141,17 @@ def test_cloudwatch_may_publish_through_the_key(prod: Assembly) -> None:
 def test_local_has_a_dashboard_and_no_alarm(local: Assembly) -> None:
     assert not local.resources("Monitoring", ALARM)
     assert local.only("Monitoring", "AWS::CloudWatch::Dashboard")
+
+
+def test_the_dashboard_shows_both_functions_and_their_signals(each: Assembly) -> None:
+    body = json.dumps(each.only("Monitoring", "AWS::CloudWatch::Dashboard")["DashboardBody"])
+    for service, signals in ALARMED_SIGNALS.items():
+        output = f"ExportsOutputRef{each.logical_id(service)}"
+        assert output in body
+        for signal in signals:
+            # The body is JSON in a string in JSON: a metric is its namespace, name and dimensions in a row.
+            metric = json.dumps([METRICS_NAMESPACE, signal, "environment", each.settings.name, "service", service])
+            assert json.dumps(metric.replace(", ", ",").strip("[]")).strip('"') in body
 
 
 def test_the_dashboard_shows_every_signal_and_the_table(each: Assembly) -> None:

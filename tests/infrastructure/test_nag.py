@@ -12,6 +12,10 @@ from tests.infrastructure.assembly import Assembly, new_app
 
 ACCEPTED = {
     ("DataPlane/Role/DefaultPolicy", "AwsSolutions-IAM5[Resource::*]"),
+    ("ControlPlane/Role/DefaultPolicy", "AwsSolutions-IAM5[Resource::*]"),
+    ("AcquireRoute", "AwsSolutions-APIG4"),
+    ("HealthRoute", "AwsSolutions-APIG4"),
+    ("ReadyRoute", "AwsSolutions-APIG4"),
     ("DefaultRoute", "AwsSolutions-APIG4"),
 }
 

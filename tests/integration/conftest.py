@@ -8,7 +8,7 @@ from mypy_boto3_dynamodb import DynamoDBClient
 
 from sluice.core.admission import Admission
 from sluice.core.errors import LimitExceeded
-from sluice.core.limits import LimitsByName
+from sluice.core.limits import LimitsByName, OnUnavailable, Scope
 from sluice.repository import keys
 from sluice.repository.items import Bucket, decode_bucket
 from sluice.repository.retries import Retries
@@ -16,6 +16,7 @@ from sluice.repository.store import DynamoStore
 from sluice.services.acquire import Acquire, AcquireRequest
 from sluice.services.configuration import Configuration
 from sluice.services.images import ImageCache
+from sluice.services.limits import Limits
 from tests.fakes import CountingMeter, FakeClock, never_random
 from tests.recording import RecordingStore
 
@@ -23,6 +24,7 @@ NAMESPACE = "ns"
 ENTITY = "user-1"
 RESOURCE = "gpt-4"
 ADMITTED_MAX = 1000
+OF_RESOURCE = Scope(resource=RESOURCE)
 
 
 @dataclass
@@ -31,6 +33,7 @@ class Host:
 
     store: RecordingStore
     configuration: Configuration
+    limits: Limits
     service: Acquire
     meter: CountingMeter
     clock: FakeClock
@@ -54,8 +57,10 @@ class Host:
                 return admitted
         raise AssertionError(f"{ADMITTED_MAX} requests were admitted")
 
-    def put_limits(self, limits: LimitsByName, resource: str | None = RESOURCE) -> None:
-        self.configuration.put_limits(NAMESPACE, resource, limits)
+    def put_limits(
+        self, limits: LimitsByName, scope: Scope = OF_RESOURCE, on_unavailable: OnUnavailable | None = None
+    ) -> None:
+        self.limits.put(NAMESPACE, scope, limits, on_unavailable)
 
     def bucket(self, call_fingerprint: str | None = None) -> Bucket:
         found = self.find_bucket(call_fingerprint)
@@ -89,9 +94,10 @@ def start_host(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> Callab
         meter = CountingMeter()
         retries = Retries(lambda _ms: None, never_random, meter)
         store = RecordingStore(DynamoStore(dynamodb, table, retries))
-        configuration = Configuration(store, clock, never_random)
+        configuration = Configuration(store, clock)
+        limits = Limits(store, configuration, clock, never_random)
         service = Acquire(store, configuration, ImageCache(), clock, never_random, meter)
-        return Host(store, configuration, service, meter, clock)
+        return Host(store, configuration, limits, service, meter, clock)
 
     return start
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sluice.core.errors import NeverAdmissible, NoLimits, UnknownLimit
-from sluice.core.limits import Limit, Source, resolve
+from sluice.core.limits import SYSTEM, Limit, Source, resolve
 from sluice.core.signals import Signal
 from sluice.repository import writes
 from sluice.services.images import ImageCache
@@ -176,7 +176,7 @@ def test_never_admissible_unknown_and_no_limits_change_nothing(host: Host) -> No
 
 
 def test_a_switched_off_limit_needs_no_bucket(host: Host) -> None:
-    host.put_limits({"rpm": per_minute(10)}, resource=None)
+    host.put_limits({"rpm": per_minute(10)}, SYSTEM)
     host.put_limits({"rpm": None})
     assert host.acquire(rpm=1000).levels == ()
     assert host.find_bucket() is None

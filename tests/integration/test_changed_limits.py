@@ -5,12 +5,20 @@ from typing import Any
 
 import pytest
 
-from sluice.core.errors import Contended, NeverAdmissible, NoLimits, UnknownLimit
-from sluice.core.limits import Limit
+from sluice.core.errors import (
+    Contended,
+    NeverAdmissible,
+    NoLimits,
+    NotFound,
+    PreconditionFailed,
+    UnknownLimit,
+)
+from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, Limit, Scope
 from sluice.repository import writes
+from sluice.repository.items import StoredLimits
 from sluice.services.configuration import CACHE_MS
 from tests.fakes import FakeClock
-from tests.integration.conftest import NAMESPACE, RESOURCE, Host
+from tests.integration.conftest import ENTITY, NAMESPACE, OF_RESOURCE, RESOURCE, Host
 from tests.integration.test_acquire import DAY_MS, MINUTE_MS, per_minute
 
 
@@ -198,7 +206,7 @@ def test_limits_that_are_gone_everywhere_are_no_limits(host: Host, clock: FakeCl
 
 
 def test_system_limits_apply_where_the_resource_says_nothing(host: Host) -> None:
-    host.put_limits({"rpm": per_minute(3), "tpm": per_minute(100)}, resource=None)
+    host.put_limits({"rpm": per_minute(3), "tpm": per_minute(100)}, SYSTEM)
     host.put_limits({"rpm": per_minute(5)})
     refused_after = host.admitted_until_refused(rpm=1, tpm=1)
     assert refused_after == 5
@@ -230,8 +238,8 @@ def test_writers_of_limits_do_not_overwrite_each_other_unseen(host: Host, start_
             other.put_limits({"rpm": per_minute(1)})
 
     host.store.before = interfere
-    stored = host.configuration.put_limits(NAMESPACE, RESOURCE, {"rpm": per_minute(2)})
-    assert stored.config_version == 2
+    done = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(2)})
+    assert (done.stored.config_version, done.created) == (2, False)
     assert host.configuration.reread(NAMESPACE, "e", RESOURCE).limits["rpm"].capacity == 2
 
 
@@ -259,9 +267,9 @@ def test_many_limits_with_long_names_can_all_be_replaced(host: Host) -> None:
     """Hole: an expression may have 4 KB, and beyond that every acquire on the bucket would fail for ever."""
 
     def twenty(first: str, capacity: int) -> None:
-        for resource, second in ((None, "s"), (RESOURCE, "r")):
+        for scope, second in ((SYSTEM, "s"), (OF_RESOURCE, "r")):
             limits = {f"{first}{second}{number:030d}": per_minute(capacity) for number in range(10)}
-            host.put_limits(limits, resource)
+            host.put_limits(limits, scope)
 
     for first, capacity in (("a", 10), ("a", 20), ("b", 10)):
         twenty(first, capacity)
@@ -303,3 +311,113 @@ def test_a_host_that_is_two_changes_behind_catches_up(host: Host, start_host: Ca
     operator.put_limits({"rpm": per_minute(12)})
     host.acquire(rpm=1)
     assert host.bucket().limits["rpm"].parameters.burst_milli == 12_000
+
+
+OWN = Scope(ENTITY, RESOURCE)
+OWN_DEFAULT = Scope(ENTITY, DEFAULT_RESOURCE)
+
+
+def test_each_limit_comes_from_the_most_specific_level(host: Host) -> None:
+    host.put_limits({"a": per_minute(1), "b": per_minute(1), "c": per_minute(1), "d": per_minute(1)}, SYSTEM)
+    host.put_limits({"b": per_minute(2), "c": per_minute(2), "d": per_minute(2)})
+    host.put_limits({"c": per_minute(3), "d": per_minute(3)}, OWN_DEFAULT)
+    host.put_limits({"d": per_minute(4)}, OWN)
+    admitted = [host.admitted_until_refused(a=1), host.admitted_until_refused(b=1)]
+    admitted += [host.admitted_until_refused(c=1), host.admitted_until_refused(d=1)]
+    assert admitted == [1, 2, 3, 4]
+    sources = [host.refused(**{name: 1}).violations[0].source for name in "abcd"]
+    assert sources == ["system", "resource", "entity_default", "entity"]
+
+
+def test_a_first_acquire_under_four_levels_is_one_read(host: Host) -> None:
+    for scope in (SYSTEM, OF_RESOURCE, OWN_DEFAULT, OWN):
+        host.put_limits({"rpm": per_minute(10)}, scope)
+    host.store.taken_calls()
+    host.acquire(rpm=1)
+    assert host.store.taken_calls() == ["batch_get", "put"]
+
+
+def test_a_bucket_under_limits_of_its_own_does_not_expire(host: Host, clock: FakeClock) -> None:
+    host.put_limits({"rpm": per_minute(10)}, OWN)
+    host.acquire(rpm=10)
+    assert host.bucket().expires_at_s is None
+    # The debt of an adjustment must not be forgiven when the limits become the resource's.
+    debit = writes.adjust(host.bucket(), {"rpm": 100_000}, clock.now_ms)
+    host.store.inner.update(debit, repeatable=False)
+    host.put_limits({"rpm": per_minute(20)})
+    host.limits.delete(NAMESPACE, OWN)
+    host.refused(rpm=1)
+    lifetime_ms = 2 * MINUTE_MS + 2 * DAY_MS + 5 * MINUTE_MS
+    assert host.bucket().expires_at_s == (clock.now_ms + lifetime_ms) // 1000
+    host.put_limits({"rpm": per_minute(30)}, OWN)
+    host.refused(rpm=1)
+    assert host.bucket().expires_at_s is None
+
+
+def test_a_removed_level_gives_way_to_the_next(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(5)})
+    host.put_limits({"rpm": per_minute(2)}, OWN)
+    assert host.admitted_until_refused(rpm=1) == 2
+    host.limits.delete(NAMESPACE, OWN)
+    refused = host.refused(rpm=1)
+    assert refused.violations[0].source == "resource"
+    assert host.bucket().limits["rpm"].parameters.burst_milli == 5_000
+
+
+def test_a_level_that_was_removed_and_made_again_is_another_version(host: Host, clock: FakeClock) -> None:
+    first = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
+    host.limits.delete(NAMESPACE, OF_RESOURCE)
+    clock.advance(1)
+    again = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
+    assert first.config_version == again.config_version
+    with pytest.raises(PreconditionFailed):
+        host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(6)}, precondition=lambda seen: seen == first)
+
+
+@pytest.mark.parametrize("verb", ["put", "delete"])
+def test_a_precondition_is_judged_on_what_is_really_replaced(
+    host: Host, start_host: Callable[[], Host], verb: str
+) -> None:
+    """The version changes between the look and the write: the demand is made again of what is there then."""
+    other = start_host()
+    seen = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
+
+    def interfere(sent: str, _request: Any) -> None:
+        if sent == verb:
+            host.store.before = None
+            other.put_limits({"rpm": per_minute(6)})
+
+    def as_seen(now: StoredLimits | None) -> bool:
+        return now == seen
+
+    acts: dict[str, Callable[[], object]] = {
+        "put": lambda: host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(7)}, precondition=as_seen),
+        "delete": lambda: host.limits.delete(NAMESPACE, OF_RESOURCE, as_seen),
+    }
+    host.store.before = interfere
+    with pytest.raises(PreconditionFailed):
+        acts[verb]()
+    assert host.limits.get(NAMESPACE, OF_RESOURCE).limits == {"rpm": per_minute(6)}
+
+
+def test_removing_what_another_removes_at_once_is_done(host: Host, start_host: Callable[[], Host]) -> None:
+    other = start_host()
+    host.put_limits({"rpm": per_minute(5)})
+
+    def interfere(verb: str, _request: Any) -> None:
+        if verb == "delete":
+            host.store.before = None
+            other.limits.delete(NAMESPACE, OF_RESOURCE)
+
+    host.store.before = interfere
+    host.limits.delete(NAMESPACE, OF_RESOURCE)
+    with pytest.raises(NotFound):
+        host.limits.delete(NAMESPACE, OF_RESOURCE)
+
+
+def test_removing_under_interference_is_bounded(host: Host, start_host: Callable[[], Host]) -> None:
+    other = start_host()
+    host.put_limits({"rpm": per_minute(5)})
+    host.store.before = lambda verb, _request: other.put_limits({"rpm": per_minute(1)}) if verb == "delete" else None
+    with pytest.raises(Contended):
+        host.limits.delete(NAMESPACE, OF_RESOURCE)

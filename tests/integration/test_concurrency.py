@@ -6,12 +6,13 @@ import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from local.engine import Endpoint
-from sluice.core.limits import Limit
+from sluice.core.limits import Limit, Scope
 from sluice.repository import keys
 from sluice.repository.items import Bucket, decode_bucket
 from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore
 from sluice.services.configuration import Configuration
+from sluice.services.limits import Limits
 from sluice.shell import clock_ms
 from tests.fakes import CountingMeter, never_random
 from tests.workers import ENTITY, NAMESPACE, RESOURCE, Work, run_processes
@@ -32,7 +33,9 @@ def work(dynamodb_endpoint: Endpoint, table: str) -> Work:
 
 
 def configure(store: DynamoStore, limit: Limit) -> None:
-    Configuration(store, clock_ms, never_random).put_limits(NAMESPACE, RESOURCE, {"rpm": limit})
+    Limits(store, Configuration(store, clock_ms), clock_ms, never_random).put(
+        NAMESPACE, Scope(resource=RESOURCE), {"rpm": limit}
+    )
 
 
 def the_bucket(store: DynamoStore) -> Bucket:

@@ -4,113 +4,36 @@ import base64
 import importlib
 import io
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from data_plane import routes
-from local.table import create_table
 from sluice.core.errors import Ambiguous, Contended, SluiceError, Unavailable
-from sluice.core.limits import Limit
+from sluice.core.limits import Limit, Scope
 from sluice.repository.keys import Key
 from sluice.repository.store import DynamoStore
 from sluice.services.acquire import Acquire
 from sluice.shell import Environment, build_services, logger, make_client
 from tests.fakes import CountingMeter
+from tests.http import TABLE, Call, caller_of, deployed, items_in_table, served_routes
 
-TABLE = "sluice-test"
 LIMITS = {"rpm": {"capacity": 3, "refill_period_seconds": 60}}
 BODY = {"entity": "user-1", "resource": "gpt-4", "consume": {"rpm": 1}, "limits": LIMITS}
 
 
-@dataclass
-class Context:
-    function_name: str = "data_plane"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:data_plane"
-    aws_request_id: str = "lambda-request"
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: Any
-
-    @property
-    def problem(self) -> str:
-        """The kind of problem, after checking that it is a well-formed problem document."""
-        assert self.headers["Content-Type"] == "application/problem+json"
-        assert self.body["status"] == self.status
-        assert self.body["request_id"] == "request-7"
-        assert self.body["title"]
-        assert self.body["detail"]
-        kind: str = self.body["type"].removeprefix("urn:sluice:problem:")
-        return kind
-
-
-def event(method: str, path: str, body: str | None, content_type: str | None, *, base64_body: bool) -> dict[str, Any]:
-    return {
-        "version": "2.0",
-        "routeKey": "$default",
-        "rawPath": path,
-        "rawQueryString": "",
-        "headers": {} if content_type is None else {"content-type": content_type},
-        "requestContext": {"http": {"method": method, "path": path}, "requestId": "request-7", "stage": "$default"},
-        "body": body,
-        "isBase64Encoded": base64_body,
-    }
-
-
 @pytest.fixture
-def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "SLUICE_ENVIRONMENT": "test",
-        "SLUICE_TABLE": TABLE,
-        "SLUICE_OPEN_NAMESPACE": "default",
-    }.items():
-        monkeypatch.setenv(name, value)
-    return monkeypatch
-
-
-@pytest.fixture
-def handler_module(variables: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    with mock_aws():
-        create_table(boto3.client("dynamodb"), TABLE)
-        yield importlib.reload(importlib.import_module("data_plane.handler"))
-
-
-Call = Callable[..., Answer]
+def handler_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    with deployed("data_plane.handler", monkeypatch) as module:
+        yield module
 
 
 @pytest.fixture
 def call(handler_module: ModuleType) -> Call:
-    def send(
-        method: str = "POST",
-        path: str = "/v1/acquire",
-        body: Any = None,
-        raw: str | None = None,
-        content_type: str | None = "application/json",
-        base64_body: bool = False,
-    ) -> Answer:
-        text = raw if body is None else json.dumps(body)
-        answer = handler_module.handler(event(method, path, text, content_type, base64_body=base64_body), Context())
-        return Answer(answer["statusCode"], answer["headers"], json.loads(answer["body"]))
-
-    return send
-
-
-def items_in_table() -> list[Any]:
-    found: list[Any] = boto3.client("dynamodb").scan(TableName=TABLE)["Items"]
-    return found
+    return caller_of(handler_module, "POST", "/v1/acquire")
 
 
 def test_an_admitted_acquire(call: Call) -> None:
@@ -162,7 +85,7 @@ def test_a_refusal_offers_the_amount_that_would_pass(call: Call) -> None:
 def test_stored_limits_are_used_where_a_call_brings_none(call: Call, handler_module: ModuleType) -> None:
     environment = Environment("test", TABLE, 2000, None)
     services = build_services(environment, make_client(environment), CountingMeter())
-    services.configuration.put_limits("default", "gpt-4", {"rpm": Limit(1, 1, 1, 60)})
+    services.limits.put("default", Scope(resource="gpt-4"), {"rpm": Limit(1, 1, 1, 60)})
     without = {name: value for name, value in BODY.items() if name != "limits"}
     assert call(body=without).status == 201
     assert call(body=without).body["violations"][0]["source"] == "resource"
@@ -337,16 +260,15 @@ def test_unknown_paths_and_methods(call: Call) -> None:
 
 
 def test_every_route_of_the_router_is_in_the_table_of_routes(handler_module: ModuleType) -> None:
-    resolver = handler_module.application._resolver
-    served = {(route.path, method) for route in resolver._static_routes for method in [route.method]}
-    assert resolver._dynamic_routes == []
-    assert served == {(path, method) for path, methods in routes.ROUTES.items() for method in methods}
+    assert served_routes(handler_module) == {
+        (path, method) for path, methods in routes.ROUTES.items() for method in methods
+    }
 
 
 def test_a_deployment_without_login_and_open_namespace_answers_nobody(
-    variables: pytest.MonkeyPatch, call: Call, handler_module: ModuleType
+    monkeypatch: pytest.MonkeyPatch, call: Call, handler_module: ModuleType
 ) -> None:
-    variables.delenv("SLUICE_OPEN_NAMESPACE")
+    monkeypatch.delenv("SLUICE_OPEN_NAMESPACE")
     importlib.reload(handler_module)
     for body in (BODY, {"wrong": 1}):
         answer = call(body=body)
@@ -371,7 +293,7 @@ def test_unavailable_and_contended(call: Call, monkeypatch: pytest.MonkeyPatch) 
     raising(monkeypatch, Ambiguous("table"))
     answer = call(body=BODY)
     assert (answer.status, answer.problem) == (503, "unavailable")
-    assert "may have been counted" in answer.body["detail"]
+    assert "may have been applied" in answer.body["detail"]
     raising(monkeypatch, Contended(42))
     answer = call(body=BODY)
     assert (answer.status, answer.problem, answer.body["retry_after_ms"]) == (429, "contended", 42)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sluice.core.errors import Ambiguous, Contended, LimitExceeded, Unavailable
-from sluice.core.limits import OnUnavailable
+from sluice.core.limits import SYSTEM, OnUnavailable
 from sluice.core.signals import Signal
 from sluice.repository import writes
 from sluice.repository.retries import NotSent, Throttled
@@ -14,7 +14,7 @@ from sluice.repository.store import ConditionFailed
 from sluice.services.acquire import RETRY_ROUNDS
 from sluice.services.configuration import CACHE_MS
 from tests.fakes import FakeClock
-from tests.integration.conftest import NAMESPACE, Host
+from tests.integration.conftest import Host
 from tests.integration.test_acquire import per_minute
 
 
@@ -32,7 +32,6 @@ def test_a_debit_whose_answer_is_lost_is_unavailable_and_charged_at_most_once(ho
     with pytest.raises(Unavailable):
         host.acquire(rpm=1)
     assert host.consumed_milli("rpm") == 2_000
-    assert host.meter.counts[Signal.UNAVAILABLE] == 1
     assert host.meter.counts[Signal.FAIL_OPEN_ADMISSIONS] == 0
 
 
@@ -74,12 +73,12 @@ def test_block_is_the_default_while_the_table_does_not_answer(host: Host, error:
     host.store.before = fail(error)
     with pytest.raises(Unavailable):
         host.acquire(rpm=1)
-    assert host.meter.counts[Signal.UNAVAILABLE] == 1
+    assert host.meter.counts[Signal.FAIL_OPEN_ADMISSIONS] == 0
 
 
 @pytest.mark.parametrize("error", [Throttled("x"), NotSent("x"), Ambiguous("x")])
 def test_allow_lets_requests_through_and_counts_them(host: Host, clock: FakeClock, error: Exception) -> None:
-    host.configuration.put_limits(NAMESPACE, None, {"rpm": per_minute(10)}, OnUnavailable.ALLOW)
+    host.put_limits({"rpm": per_minute(10)}, SYSTEM, OnUnavailable.ALLOW)
     host.acquire(rpm=1)
     host.store.before = fail(error)
     admission = host.acquire(rpm=1)
@@ -93,12 +92,12 @@ def test_allow_lets_requests_through_and_counts_them(host: Host, clock: FakeCloc
 
 def test_allow_holds_for_per_call_limits_as_well(host: Host, clock: FakeClock) -> None:
     limits = {"rpm": per_minute(10)}
-    host.configuration.put_limits(NAMESPACE, None, {"tpm": per_minute(10)}, OnUnavailable.ALLOW)
+    host.put_limits({"tpm": per_minute(10)}, SYSTEM, OnUnavailable.ALLOW)
     host.ask({"rpm": 1}, limits)
     host.store.before = fail(NotSent("x"))
     assert host.ask({"rpm": 1}, limits).degraded
     host.store.before = None
-    host.configuration.put_limits(NAMESPACE, None, {"tpm": per_minute(10)}, OnUnavailable.BLOCK)
+    host.put_limits({"tpm": per_minute(10)}, SYSTEM, OnUnavailable.BLOCK)
     clock.advance(CACHE_MS)
     host.ask({"rpm": 1}, limits)
     host.store.before = fail(NotSent("x"))
@@ -107,7 +106,7 @@ def test_allow_holds_for_per_call_limits_as_well(host: Host, clock: FakeClock) -
 
 
 def test_allow_never_opens_the_gate_for_a_bug_or_a_refusal(host: Host) -> None:
-    host.configuration.put_limits(NAMESPACE, None, {"rpm": per_minute(1)}, OnUnavailable.ALLOW)
+    host.put_limits({"rpm": per_minute(1)}, SYSTEM, OnUnavailable.ALLOW)
     host.acquire(rpm=1)
     with pytest.raises(LimitExceeded):
         host.acquire(rpm=1)
@@ -121,7 +120,7 @@ def test_allow_never_opens_the_gate_for_a_bug_or_a_refusal(host: Host) -> None:
 
 
 def test_a_process_that_never_read_the_configuration_blocks(host: Host, start_host: Callable[[], Host]) -> None:
-    host.configuration.put_limits(NAMESPACE, None, {"rpm": per_minute(10)}, OnUnavailable.ALLOW)
+    host.put_limits({"rpm": per_minute(10)}, SYSTEM, OnUnavailable.ALLOW)
     cold = start_host()
     cold.store.before = fail(NotSent("x"))
     with pytest.raises(Unavailable):

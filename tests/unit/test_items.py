@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.core.bucket import Parameters
-from sluice.core.limits import Limit, OnUnavailable
+from sluice.core.limits import SYSTEM, Limit, OnUnavailable
 from sluice.repository import items, keys
 from sluice.repository.items import Bucket, BucketLimit, StoredLimits, UnknownShape
 from sluice.repository.wire import Item, Value
@@ -47,7 +47,7 @@ def test_a_bucket_comes_back_as_it_was(bucket: Bucket) -> None:
 @given(st.dictionaries(names, st.none() | st.builds(Limit, whole, whole, whole, whole), max_size=5))
 def test_limits_come_back_as_they_were(limits: dict[str, Limit | None]) -> None:
     stored = StoredLimits(limits, OnUnavailable.ALLOW, 3, 1, 2)
-    assert items.decode_limits(items.encode_limits(keys.system_limits("ns"), {}, stored)) == stored
+    assert items.decode_limits(items.encode_limits(keys.limits("ns", SYSTEM), {}, stored)) == stored
 
 
 def test_limit_names_with_underscores_do_not_mix_up() -> None:
@@ -107,7 +107,7 @@ def test_half_an_item_left_by_a_blind_add_is_not_a_bucket() -> None:
 
 
 def test_limits_of_an_unknown_shape_raise() -> None:
-    stored = items.encode_limits(keys.system_limits("ns"), {}, StoredLimits({"a": Limit(1, 1, 1, 1)}, None, 1, 1, 1))
+    stored = items.encode_limits(keys.limits("ns", SYSTEM), {}, StoredLimits({"a": Limit(1, 1, 1, 1)}, None, 1, 1, 1))
     assert items.decode_limits(stored).on_unavailable is None
     for broken in (
         {**stored, "kind": "bucket"},

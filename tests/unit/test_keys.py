@@ -6,6 +6,7 @@ import zlib
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, Scope
 from sluice.repository import keys, schema
 
 # Mostly what keys are made of, so that collisions would be found.
@@ -43,8 +44,10 @@ def test_bucket_keys_are_injective(
 def test_no_item_of_one_kind_can_pose_as_another(namespace: str, entity: str, resource: str) -> None:
     made = [
         keys.bucket(namespace, entity, resource, 0),
-        keys.system_limits(namespace),
-        keys.resource_limits(namespace, resource),
+        keys.limits(namespace, SYSTEM),
+        keys.limits(namespace, Scope(resource=resource)),
+        keys.limits(namespace, Scope(entity, resource)),
+        keys.limits(namespace, Scope(entity, DEFAULT_RESOURCE)),
         keys.schema_version(namespace),
     ]
     assert len(set(made)) == len(made)
@@ -67,8 +70,10 @@ def test_ids_of_the_api_stay_readable() -> None:
 def test_keys_of_the_table_document() -> None:
     assert keys.bucket("ns", "user-1", "gpt-4", 0) == ("ns/BUCKET#user-1#gpt-4#0", "#STATE")
     assert keys.bucket("ns", "user-1", "gpt-4", 0, "abc").pk == "ns/BUCKET#user-1#gpt-4!abc#0"
-    assert keys.system_limits("ns") == ("ns/SYSTEM#", "#CONFIG")
-    assert keys.resource_limits("ns", "gpt-4") == ("ns/RESOURCE#gpt-4", "#CONFIG")
+    assert keys.limits("ns", SYSTEM) == ("ns/SYSTEM#", "#CONFIG")
+    assert keys.limits("ns", Scope(resource="gpt-4")) == ("ns/RESOURCE#gpt-4", "#CONFIG")
+    assert keys.limits("ns", Scope("user-1", "gpt-4")) == ("ns/ENTITY#user-1", "#CONFIG#gpt-4")
+    assert keys.limits("ns", Scope("user-1", DEFAULT_RESOURCE)) == ("ns/ENTITY#user-1", "#CONFIG#_default_")
     assert keys.schema_version("ns") == ("ns/SYSTEM#", "#VERSION")
 
 
@@ -85,9 +90,16 @@ def test_index_keys_of_a_bucket() -> None:
 
 
 def test_index_keys_of_resource_limits() -> None:
-    made = keys.resource_limits_indexes("ns", "gpt-4")
+    made = keys.limits_indexes("ns", Scope(resource="gpt-4"))
     assert (made["GSI3PK"], made["GSI3SK"]) == ("ns/RESOURCES", "gpt-4")
     assert made["GSI4SK"] == "ns/RESOURCE#gpt-4"
+
+
+def test_index_keys_of_entity_limits() -> None:
+    made = keys.limits_indexes("ns", Scope("user-1", DEFAULT_RESOURCE))
+    assert (made["GSI3PK"], made["GSI3SK"]) == ("ns/ENTITY_CONFIG#_default_", "user-1")
+    assert made["GSI4SK"] == "ns/ENTITY#user-1"
+    assert keys.limits_indexes("ns", SYSTEM).keys() == {"GSI4PK", "GSI4SK"}
 
 
 def test_key_of_an_item() -> None:

@@ -13,12 +13,15 @@ from sluice.core.limits import (
     AMOUNT_MAX,
     LIMITS_MAX,
     PERIOD_MAX_S,
+    SYSTEM,
     Limit,
+    Scope,
     Source,
     check_limit_names,
     define_limit,
     fingerprint,
     resolve,
+    scopes_of,
 )
 
 A = Limit(1, 1, 1, 60)
@@ -94,6 +97,17 @@ def test_each_name_comes_from_the_most_specific_level() -> None:
         "c": Source.RESOURCE,
         "d": Source.SYSTEM,
     }
+
+
+def test_levels_in_their_order() -> None:
+    scopes = scopes_of("user", "gpt-4")
+    assert [scope.source for scope in scopes] == [
+        Source.ENTITY,
+        Source.ENTITY_DEFAULT,
+        Source.RESOURCE,
+        Source.SYSTEM,
+    ]
+    assert scopes == (Scope("user", "gpt-4"), Scope("user", "_default_"), Scope(resource="gpt-4"), SYSTEM)
 
 
 def test_null_switches_an_inherited_limit_off_and_keeps_its_name_known() -> None:

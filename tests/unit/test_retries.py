@@ -74,7 +74,7 @@ def test_a_lost_answer_to_a_plain_write_is_not_repeated(retries: Retries, meter:
     with pytest.raises(Ambiguous):
         retries.run(send, repeatable=False, writes=True)
     assert send.repeated == [False]
-    assert meter.counts == {Signal.STORE_AMBIGUOUS_WRITES: 1}
+    assert meter.counts == {Signal.STORE_AMBIGUOUS_WRITES: 1, Signal.UNAVAILABLE: 1}
 
 
 def test_a_lost_answer_to_an_idempotent_request_is_repeated_and_says_so(retries: Retries) -> None:
@@ -115,6 +115,15 @@ def test_giving_up_after_a_lost_answer_stays_ambiguous(retries: Retries, failure
 def test_signals(retries: Retries, meter: CountingMeter) -> None:
     retries.run(Scripted(Throttled("x"), Conflict("x"), NotSent("x")), repeatable=False, writes=True)
     assert meter.counts == {Signal.STORE_THROTTLES: 1, Signal.STORE_CONFLICTS: 1}
+
+
+def test_every_request_that_is_given_up_counts_as_unavailable_and_a_contended_one_does_not(
+    retries: Retries, meter: CountingMeter
+) -> None:
+    for failure, counted in ((Throttled("x"), 1), (NotSent("x"), 2), (Ambiguous("x"), 3), (Conflict("x"), 3)):
+        with pytest.raises((Unavailable, Contended)):
+            retries.run(Scripted(*[failure] * 100), repeatable=True, writes=False)
+        assert meter.counts[Signal.UNAVAILABLE] == counted
 
 
 def test_a_bug_passes_through_at_once(retries: Retries) -> None:

@@ -3,6 +3,7 @@
 Everything below gets what it needs as an argument; nothing else reads the environment, the clock or randomness.
 """
 
+import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from sluice.repository.store import DynamoStore, Store
 from sluice.services.acquire import Acquire
 from sluice.services.configuration import Configuration
 from sluice.services.images import ImageCache
+from sluice.services.limits import Limits
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -52,12 +54,17 @@ class Environment:
         )
 
 
+def process_environment() -> Environment:
+    return Environment.read(os.environ)
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What a handler may call."""
 
     acquire: Acquire
     configuration: Configuration
+    limits: Limits
     store: Store
 
 
@@ -89,9 +96,10 @@ def make_client(environment: Environment) -> "DynamoDBClient":
 
 def build_services(environment: Environment, client: "DynamoDBClient", meter: Meter) -> Services:
     store = DynamoStore(client, environment.table, Retries(_sleep_ms, _random_below, meter))
-    configuration = Configuration(store, clock_ms, _random_below)
+    configuration = Configuration(store, clock_ms)
+    limits = Limits(store, configuration, clock_ms, _random_below)
     acquire = Acquire(store, configuration, ImageCache(), clock_ms, _random_below, meter)
-    return Services(acquire, configuration, store)
+    return Services(acquire, configuration, limits, store)
 
 
 def clock_ms() -> int:

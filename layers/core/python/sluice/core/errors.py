@@ -23,6 +23,14 @@ class UnknownLimit(InvalidRequest):
     """A limit was named that is defined nowhere for this request."""
 
 
+class NotFound(SluiceError):
+    """What was asked for is not there, or may not be seen: the two look the same."""
+
+
+class PreconditionFailed(SluiceError):
+    """The caller's If-Match names another version than the stored one. Nothing was changed."""
+
+
 class NoLimits(SluiceError):
     """No limit at all is defined for this entity and resource."""
 

@@ -38,6 +38,32 @@ class Source(StrEnum):
     SYSTEM = "system"
 
 
+DEFAULT_RESOURCE: Final = "_default_"
+"""Stands for every resource of an entity. No resource can have this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A level at which limits are stored: of an entity and resource, of a resource, or of the whole system."""
+
+    entity: str | None = None
+    resource: str | None = None
+
+    @property
+    def source(self) -> Source:
+        if self.entity is not None:
+            return Source.ENTITY_DEFAULT if self.resource == DEFAULT_RESOURCE else Source.ENTITY
+        return Source.SYSTEM if self.resource is None else Source.RESOURCE
+
+
+SYSTEM: Final = Scope()
+
+
+def scopes_of(entity: str, resource: str) -> tuple[Scope, ...]:
+    """All levels that may define a limit for this entity and resource, the most specific first."""
+    return (Scope(entity, resource), Scope(entity, DEFAULT_RESOURCE), Scope(resource=resource), SYSTEM)
+
+
 # Buckets under such limits are as permanent as the entity, so they never expire.
 OWN_SOURCES: Final = frozenset({Source.ENTITY, Source.ENTITY_DEFAULT})
 

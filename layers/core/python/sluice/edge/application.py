@@ -1,6 +1,7 @@
 """The frame around every HTTP function: guards, routing, problem documents, one log line per request."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
+from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
@@ -34,6 +36,18 @@ class Caller:
     namespace: str
 
 
+class Route:
+    """A path, with `<name>` for what varies, and the methods that it takes."""
+
+    def __init__(self, path: str, methods: frozenset[str]) -> None:
+        self.path = path
+        self.methods = methods
+        self._pattern = re.compile(re.sub(r"<\w+>", "[^/]+", path))
+
+    def matches(self, path: str) -> bool:
+        return self._pattern.fullmatch(path) is not None
+
+
 class Application:
     """Serves one router.
 
@@ -48,7 +62,7 @@ class Application:
         identify: Callable[[Event], Caller | None],
         meter: Meter,
     ) -> None:
-        self._routes = {path: frozenset(methods) for path, methods in routes.items()}
+        self._routes = [Route(path, frozenset(methods)) for path, methods in routes.items()]
         self._identify = identify
         self._meter = meter
         self._resolver = APIGatewayHttpResolver(enable_validation=True, json_body_deserializer=parse_json)
@@ -59,20 +73,20 @@ class Application:
         started_ns = time.perf_counter_ns()
         method = event["requestContext"]["http"]["method"]
         path = path_of(event)
+        route = next((route for route in self._routes if route.matches(path)), None)
         try:
             caller = self._identify(event)
-            self._check_route(path, method)
+            _check_route(route, method)
             plain = with_plain_body(event)
             self._resolver.append_context(caller=caller)
             answer = self._resolver.resolve(plain, context)
         except RequestRejected as rejected:
             answer = _to_answer(rejected.problem.response(_request_id(event)))
-        # Neither a path nor a method that a client made up belongs in a log.
-        route = f"{method} {path}" if method in self._routes.get(path, ()) else "other"
+        # Neither an id nor a path or method that a client made up belongs in a log.
         logger.info(
             "request",
             extra={
-                "route": route,
+                "route": f"{method} {route.path}" if route is not None and method in route.methods else "other",
                 "status": answer["statusCode"],
                 "duration_us": (time.perf_counter_ns() - started_ns) // 1000,
             },
@@ -85,25 +99,10 @@ class Application:
         document: dict[str, Any] = json.loads(text)
         return document
 
-    def _check_route(self, path: str, method: str) -> None:
-        """Before the body is looked at: what is wrong with it does not matter where it can not go."""
-        methods = self._routes.get(path)
-        if methods is None:
-            raise RequestRejected(_NOTHING_HERE)
-        if method not in methods:
-            allowed = ", ".join(sorted(methods))
-            raise RequestRejected(
-                Problem(
-                    HTTPStatus.METHOD_NOT_ALLOWED,
-                    "method-not-allowed",
-                    f"allowed: {allowed}",
-                    headers={"Allow": allowed},
-                )
-            )
-
     def _register_problems(self) -> None:
         handlers: dict[type[Exception], Callable[[Any], Response[str]]] = {
             SluiceError: self._on_error,
+            NotFoundError: lambda _error: self._answer(_NOTHING_HERE),
             RequestValidationError: lambda error: self._answer(_validation_problem(error.errors())),
             Exception: self._on_bug,
         }
@@ -120,6 +119,18 @@ class Application:
 
     def _answer(self, problem: Problem) -> Response[str]:
         return problem.response(_request_id(self._resolver.current_event.raw_event))
+
+
+def _check_route(route: Route | None, method: str) -> None:
+    """Before the body is looked at: what is wrong with it does not matter where it can not go."""
+    if route is None:
+        raise RequestRejected(_NOTHING_HERE)
+    if method not in route.methods:
+        allowed = ", ".join(sorted(route.methods))
+        headers = {"Allow": allowed}
+        raise RequestRejected(
+            Problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", f"allowed: {allowed}", headers=headers)
+        )
 
 
 def flush_metrics() -> None:

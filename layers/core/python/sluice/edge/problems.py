@@ -69,7 +69,7 @@ UNAVAILABLE: Final = Problem(
     "the table does not answer; nothing was changed",
     headers={"Retry-After": "1"},
 )
-AMBIGUOUS: Final = replace(UNAVAILABLE, detail="the table does not answer; the request may have been counted")
+AMBIGUOUS: Final = replace(UNAVAILABLE, detail="the table does not answer; the request may have been applied")
 
 
 def problem_of(error: errors.SluiceError) -> Problem:
@@ -79,6 +79,10 @@ def problem_of(error: errors.SluiceError) -> Problem:
             problem = Problem(HTTPStatus.BAD_REQUEST, "unknown-limit", str(error), {"field": error.field})
         case errors.InvalidRequest():
             problem = invalid_request(error.field, error.detail)
+        case errors.NotFound():
+            problem = Problem(HTTPStatus.NOT_FOUND, "not-found", str(error))
+        case errors.PreconditionFailed():
+            problem = Problem(HTTPStatus.PRECONDITION_FAILED, "precondition-failed", str(error), {"field": "if-match"})
         case errors.NoLimits():
             members: dict[str, Any] = {"entity": error.entity, "resource": error.resource}
             problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "no-limits", str(error), members)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from sluice.core.limits import Scope
 from sluice.repository import schema
 
 REGISTRY_NAMESPACE: Final = "_"
@@ -59,19 +60,24 @@ def bucket_indexes(
     }
 
 
-def system_limits(namespace: str) -> Key:
-    return Key(f"{encode(namespace)}/SYSTEM#", CONFIG)
+def limits(namespace: str, scope: Scope) -> Key:
+    prefix = encode(namespace)
+    if scope.entity is not None:
+        return Key(f"{prefix}/ENTITY#{encode(scope.entity)}", f"{CONFIG}#{encode(str(scope.resource))}")
+    if scope.resource is not None:
+        return Key(f"{prefix}/RESOURCE#{encode(scope.resource)}", CONFIG)
+    return Key(f"{prefix}/SYSTEM#", CONFIG)
 
 
-def resource_limits(namespace: str, resource: str) -> Key:
-    return Key(f"{encode(namespace)}/RESOURCE#{encode(resource)}", CONFIG)
-
-
-def resource_limits_indexes(namespace: str, resource: str) -> dict[str, str]:
-    return {
-        **_index(schema.GSI3, f"{encode(namespace)}/RESOURCES", encode(resource)),
-        **namespace_index(namespace, resource_limits(namespace, resource)),
-    }
+def limits_indexes(namespace: str, scope: Scope) -> dict[str, str]:
+    """GSI3 lists the resources that have limits, and the entities that have limits of their own for a resource."""
+    prefix = encode(namespace)
+    indexes = namespace_index(namespace, limits(namespace, scope))
+    if scope.entity is not None:
+        indexes |= _index(schema.GSI3, f"{prefix}/ENTITY_CONFIG#{encode(str(scope.resource))}", encode(scope.entity))
+    elif scope.resource is not None:
+        indexes |= _index(schema.GSI3, f"{prefix}/RESOURCES", encode(scope.resource))
+    return indexes
 
 
 def schema_version(namespace: str) -> Key:

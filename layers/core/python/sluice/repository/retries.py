@@ -54,19 +54,23 @@ class Retries:
         raise AssertionError("the last attempt returns or raises")
 
     def _given_up(self, failure: SluiceError, lost_answers: int, *, writes: bool) -> SluiceError:
-        if lost_answers:
-            if writes:
-                self._meter.count(Signal.STORE_AMBIGUOUS_WRITES)
-            return Ambiguous("the answer was lost")
-        if isinstance(failure, Conflict):
+        if isinstance(failure, Conflict) and not lost_answers:
             return Contended(contended_wait_ms(self._random_below))
-        return failure
+        self._meter.count(Signal.UNAVAILABLE)
+        if lost_answers and writes:
+            self._meter.count(Signal.STORE_AMBIGUOUS_WRITES)
+        return Ambiguous("the answer was lost") if lost_answers else failure
 
     def _count(self, failure: SluiceError) -> None:
         if isinstance(failure, Conflict):
             self._meter.count(Signal.STORE_CONFLICTS)
         elif isinstance(failure, Throttled):
             self._meter.count(Signal.STORE_THROTTLES)
+
+    def exhausted(self, why: str) -> Throttled:
+        """For a caller that repeats on its own and gives up."""
+        self._meter.count(Signal.UNAVAILABLE)
+        return Throttled(why)
 
     def pause(self, attempt: int) -> None:
         self._sleep_ms(pause_ms(attempt, self._random_below))

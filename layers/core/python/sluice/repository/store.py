@@ -141,7 +141,7 @@ class DynamoStore:
                     break
                 self._retries.pause(attempt)
             else:
-                raise Throttled("keys stayed unprocessed")
+                raise self._retries.exhausted("keys stayed unprocessed")
         return items
 
     def put(self, request: PutRequest, *, repeatable: bool) -> Outcome:

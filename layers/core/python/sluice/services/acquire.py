@@ -92,7 +92,6 @@ class Acquire:
             self._meter.count(Signal.CONTENDED)
             raise
         except Unavailable:
-            self._meter.count(Signal.UNAVAILABLE)
             if self._configuration.on_unavailable(request.namespace) is not OnUnavailable.ALLOW:
                 raise
             self._meter.count(Signal.FAIL_OPEN_ADMISSIONS)

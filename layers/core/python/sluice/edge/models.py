@@ -1,0 +1,50 @@
+"""Parts of bodies and answers that functions share. Strict: no coercion, no unknown fields, a bound on everything."""
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sluice.core.limits import AMOUNT_MAX, LIMIT_NAME_PATTERN, LIMITS_MAX, PERIOD_MAX_S, Limit, define_limit
+
+ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$"
+
+Id = Annotated[str, Field(pattern=ID_PATTERN, max_length=128)]
+LimitName = Annotated[str, Field(pattern=f"^{LIMIT_NAME_PATTERN}$")]
+Amount = Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
+Quantity = Annotated[int, Field(ge=1, le=AMOUNT_MAX)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class LimitBody(Strict):
+    """A limit as people write it; burst and refill amount default to the capacity."""
+
+    capacity: Quantity
+    burst: Quantity | None = None
+    refill_amount: Quantity | None = None
+    refill_period_seconds: Annotated[int, Field(ge=1, le=PERIOD_MAX_S)]
+
+    def to_limit(self, field: str) -> Limit:
+        return define_limit(field, self.capacity, self.refill_period_seconds, self.burst, self.refill_amount)
+
+
+class LimitAnswer(BaseModel):
+    capacity: int
+    burst: int
+    refill_amount: int
+    refill_period_seconds: int
+
+    @classmethod
+    def of(cls, limit: Limit) -> "LimitAnswer":
+        return cls(
+            capacity=limit.capacity,
+            burst=limit.burst,
+            refill_amount=limit.refill_amount,
+            refill_period_seconds=limit.refill_period_seconds,
+        )
+
+
+AtMostTen = Field(max_length=LIMITS_MAX)
+OneToTen = Field(min_length=1, max_length=LIMITS_MAX)
