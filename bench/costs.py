@@ -45,6 +45,7 @@ BOUNDS: Final = {
     "first acquire": Bound(2, 4, 3),
     "warm acquire": Bound(1, 1, 0),
     "refused acquire": Bound(1, 1, 0),
+    "refused again within a second": Bound(0, 0, 0),
     "acquire in a cold process": Bound(2, 1, 3),
     "acquire after a minute (limits read again)": Bound(2, 1, 2),
     "acquire that meets changed limits": Bound(5, 3, 4),
@@ -81,6 +82,7 @@ class Costs:
         self._services.acquire.acquire(AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 400}))
         too_much = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 400})
         figures["refused acquire"] = self._one(lambda: self._refused(too_much))
+        figures["refused again within a second"] = self._one(lambda: self._refused(too_much))
         return {name: figures[name] for name in BOUNDS}
 
     def _process(self) -> Services:

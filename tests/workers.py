@@ -16,6 +16,7 @@ from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore
 from sluice.services.acquire import Acquire, AcquireRequest
 from sluice.services.configuration import Configuration
+from sluice.services.denials import DenyCache
 from sluice.services.images import ImageCache
 from sluice.shell import clock_ms
 from tests.fakes import CountingMeter
@@ -42,6 +43,8 @@ class Report:
     refused: int
     contended: int
     writes: int
+    asked: int
+    """Attempts that made a call: a refusal that still stands makes none."""
     least_remaining: int
     first_ms: int
     last_ms: int
@@ -72,7 +75,7 @@ def _run(work: Work, barrier: Barrier, reports: "Queue[Report]") -> None:
     retries = Retries(lambda ms: time.sleep(ms / 1000), secrets.randbelow, meter)
     store = RecordingStore(DynamoStore(client, work.table, retries))
     configuration = Configuration(store, clock_ms)
-    service = Acquire(store, configuration, ImageCache(), clock_ms, secrets.randbelow, meter)
+    service = Acquire(store, configuration, ImageCache(), DenyCache(), clock_ms, secrets.randbelow, meter)
     # Stored limits: the bucket is the same for everybody, and its configuration is read by everybody.
     request = AcquireRequest(NAMESPACE, ENTITY, RESOURCE, {"rpm": 1})
     barrier.wait(timeout=120)
@@ -80,12 +83,13 @@ def _run(work: Work, barrier: Barrier, reports: "Queue[Report]") -> None:
 
 
 def _acquire_all(service: Acquire, store: RecordingStore, request: AcquireRequest, work: Work) -> Report:
-    admitted = refused = contended = 0
+    admitted = refused = contended = asked = 0
     least_remaining = 0
     first_ms = clock_ms()
     for _ in range(work.attempts):
         if work.for_ms is not None and clock_ms() - first_ms > work.for_ms:
             break
+        calls = len(store.calls)
         try:
             admission = service.acquire(request)
         except LimitExceeded:
@@ -95,5 +99,6 @@ def _acquire_all(service: Acquire, store: RecordingStore, request: AcquireReques
         else:
             admitted += 1
             least_remaining = min(least_remaining, *(limit.remaining for limit in admission.levels[0].limits))
+        asked += len(store.calls) > calls
     writes = sum(1 for call in store.calls if call in {"put", "update"})
-    return Report(admitted, refused, contended, writes, least_remaining, first_ms, clock_ms())
+    return Report(admitted, refused, contended, writes, asked, least_remaining, first_ms, clock_ms())

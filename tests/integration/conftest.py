@@ -15,6 +15,7 @@ from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore
 from sluice.services.acquire import Acquire, AcquireRequest
 from sluice.services.configuration import Configuration
+from sluice.services.denials import DenyCache
 from sluice.services.images import ImageCache
 from sluice.services.limits import Limits
 from tests.fakes import CountingMeter, FakeClock, never_random
@@ -96,7 +97,7 @@ def start_host(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> Callab
         store = RecordingStore(DynamoStore(dynamodb, table, retries))
         configuration = Configuration(store, clock)
         limits = Limits(store, configuration, clock, never_random)
-        service = Acquire(store, configuration, ImageCache(), clock, never_random, meter)
+        service = Acquire(store, configuration, ImageCache(), DenyCache(), clock, never_random, meter)
         return Host(store, configuration, limits, service, meter, clock)
 
     return start

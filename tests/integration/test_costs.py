@@ -24,5 +24,6 @@ def test_no_operation_costs_more_than_its_bound(metered: DynamoDBClient, table: 
     for name, bound in BOUNDS.items():
         figure = figures[name]
         assert figure.calls <= bound.calls, name
-        assert 0 < figure.write_units <= bound.write_units, name
+        assert figure.write_units <= bound.write_units, name
+        assert figure.write_units > 0 or bound.write_units == 0, f"{name} was not measured"
         assert not reads_count or figure.read_units <= bound.read_units, name

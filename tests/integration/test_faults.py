@@ -13,6 +13,7 @@ from sluice.repository.retries import NotSent, Throttled
 from sluice.repository.store import ConditionFailed
 from sluice.services.acquire import RETRY_ROUNDS
 from sluice.services.configuration import CACHE_MS
+from sluice.services.denials import DENIAL_MS
 from tests.fakes import FakeClock
 from tests.integration.conftest import Host
 from tests.integration.test_acquire import per_minute
@@ -110,6 +111,7 @@ def test_allow_never_opens_the_gate_for_a_bug_or_a_refusal(host: Host) -> None:
     host.acquire(rpm=1)
     with pytest.raises(LimitExceeded):
         host.acquire(rpm=1)
+    host.clock.advance(DENIAL_MS)
     host.store.before = fail(ValueError("bug"))
     with pytest.raises(ValueError, match="bug"):
         host.acquire(rpm=1)

@@ -20,6 +20,7 @@ from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore, Store
 from sluice.services.acquire import Acquire
 from sluice.services.configuration import Configuration
+from sluice.services.denials import DenyCache
 from sluice.services.images import ImageCache
 from sluice.services.limits import Limits
 
@@ -98,7 +99,7 @@ def build_services(environment: Environment, client: "DynamoDBClient", meter: Me
     store = DynamoStore(client, environment.table, Retries(_sleep_ms, _random_below, meter))
     configuration = Configuration(store, clock_ms)
     limits = Limits(store, configuration, clock_ms, _random_below)
-    acquire = Acquire(store, configuration, ImageCache(), clock_ms, _random_below, meter)
+    acquire = Acquire(store, configuration, ImageCache(), DenyCache(), clock_ms, _random_below, meter)
     return Services(acquire, configuration, limits, store)
 
 

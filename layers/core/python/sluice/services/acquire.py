@@ -5,7 +5,7 @@ so only the limits have to be known, and those are cached. When it fails, the im
 
 - no item: create it, full less the demand;
 - other limits: read them again past the cache and, if they did change, rebase the bucket to them;
-- short of the demand at the time of the write: refuse, with the exact time;
+- short of the demand at the time of the write: refuse, with the exact time; asking again within a second costs no call;
 - else the guess of the form was wrong, or another writer crossed an edge: write again with the form that fits.
 """
 
@@ -24,6 +24,7 @@ from sluice.repository import keys, writes
 from sluice.repository.items import Bucket, decode_bucket, limits_hash
 from sluice.repository.store import Applied, Outcome, Store
 from sluice.services.configuration import Configuration
+from sluice.services.denials import DenyCache
 from sluice.services.images import ImageCache
 
 RETRY_ROUNDS: Final = 4
@@ -70,6 +71,7 @@ class Acquire:
         store: Store,
         configuration: Configuration,
         images: ImageCache,
+        denials: DenyCache,
         clock_ms: Callable[[], int],
         random_below: RandomBelow,
         meter: Meter,
@@ -77,6 +79,7 @@ class Acquire:
         self._store = store
         self._configuration = configuration
         self._images = images
+        self._denials = denials
         self._clock_ms = clock_ms
         self._random_below = random_below
         self._meter = meter
@@ -103,6 +106,7 @@ class Acquire:
         terms, known_missing = self._open(request)
         if not terms.demand:
             return _nothing_to_take(request)
+        self._refuse_again(terms)
         answer = self._create(terms) if known_missing else self._speculate(terms)
         for _ in range(RETRY_ROUNDS):
             if answer.admitted:
@@ -114,7 +118,7 @@ class Acquire:
             answer = self._write_again(terms, answer)
         if answer.admitted:
             return _admission(terms, answer)
-        _refuse_if_short(terms, answer, self._clock_ms())
+        self._refuse_if_short(terms, answer, self._clock_ms())
         raise Contended(contended_wait_ms(self._random_below))
 
     def _open(self, request: AcquireRequest) -> tuple[_Terms, bool]:
@@ -148,7 +152,7 @@ class Acquire:
         if not _agree(terms, answer):
             return self._rebase(terms, answer.image)
         now_ms = self._clock_ms()
-        _refuse_if_short(terms, answer, now_ms)
+        self._refuse_if_short(terms, answer, now_ms)
         forms = _fitting_forms(terms, answer.image, now_ms)
         return self._send_debit(terms, forms, answer.image.expires_at_s, now_ms)
 
@@ -206,6 +210,22 @@ class Acquire:
         self._remember(rebased)
         return _Answer(admitted=False, image=rebased, written_ms=now_ms)
 
+    def _refuse_if_short(self, terms: _Terms, answer: _Answer, now_ms: int) -> None:
+        if answer.image is None or not _agree(terms, answer):
+            return
+        refused = _refusal(terms, answer.image, answer.written_ms, now_ms)
+        if refused is not None:
+            self._denials.remember(answer.image, now_ms)
+            raise refused
+
+    def _refuse_again(self, terms: _Terms) -> None:
+        """Without a call, while the last refusal stands. Its time is then a lower bound."""
+        now_ms = self._clock_ms()
+        image = self._denials.image(terms.target.key, terms.limits.fingerprint, now_ms)
+        refused = None if image is None else _refusal(terms, image, now_ms, now_ms)
+        if refused is not None:
+            raise refused
+
     def _remember(self, image: Bucket | None) -> None:
         if image is not None:
             self._images.remember(image)
@@ -237,20 +257,11 @@ def _fitting_forms(terms: _Terms, image: Bucket, now_ms: int) -> dict[str, math.
     }
 
 
-def _refuse_if_short(terms: _Terms, answer: _Answer, now_ms: int) -> None:
-    if answer.image is None or not _agree(terms, answer):
-        return
-    refused = refusal(
-        terms.request.entity,
-        terms.request.resource,
-        terms.limits,
-        answer.image.balances_milli,
-        terms.demand,
-        answer.written_ms,
-        now_ms,
+def _refusal(terms: _Terms, image: Bucket, judged_ms: int, now_ms: int) -> LimitExceeded | None:
+    request = terms.request
+    return refusal(
+        request.entity, request.resource, terms.limits, image.balances_milli, terms.demand, judged_ms, now_ms
     )
-    if refused is not None:
-        raise refused
 
 
 def _agree(terms: _Terms, answer: _Answer) -> bool:
