@@ -18,6 +18,7 @@ from sluice.core.errors import LimitExceeded
 from sluice.core.limits import Limit, Scope
 from sluice.core.signals import Signal
 from sluice.services.acquire import AcquireRequest
+from sluice.services.entities import EntityChange
 from sluice.shell import Environment, Services, build_services
 
 NAMESPACE: Final = "ns"
@@ -48,7 +49,11 @@ BOUNDS: Final = {
     "refused again within a second": Bound(0, 0, 0),
     "acquire in a cold process": Bound(2, 1, 3),
     "acquire after a minute (limits read again)": Bound(2, 1, 2),
-    "acquire that meets changed limits": Bound(5, 3, 4),
+    "acquire that meets changed limits": Bound(5, 3, 8),
+    "warm acquire, chain of two": Bound(2, 2, 0),
+    "warm acquire, chain of three": Bound(3, 3, 0),
+    "refused by a parent, chain of two": Bound(3, 3, 0),
+    "refused by a parent again within a second": Bound(0, 0, 0),
 }
 
 
@@ -83,7 +88,30 @@ class Costs:
         too_much = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 400})
         figures["refused acquire"] = self._one(lambda: self._refused(too_much))
         figures["refused again within a second"] = self._one(lambda: self._refused(too_much))
+        figures |= self._measure_chains()
         return {name: figures[name] for name in BOUNDS}
+
+    def _measure_chains(self) -> dict[str, Consumption]:
+        services = self._services
+        for entity, parent in (("org", None), ("app", "org"), ("user", "app")):
+            services.entities.put(NAMESPACE, entity, EntityChange(parent=parent))
+        for entity in ("org", "app"):
+            services.limits.put(NAMESPACE, Scope(entity, RESOURCE), LIMITS)
+        self._acquire(services, "user")
+        figures = {
+            "warm acquire, chain of three": self._one(lambda: self._acquire(services, "user")),
+            "warm acquire, chain of two": self._one(lambda: self._acquire(services, "app")),
+        }
+        small = {"rpm": Limit(2, 2, 1, 3600)}
+        services.entities.put(NAMESPACE, "team", EntityChange())
+        services.entities.put(NAMESPACE, "member", EntityChange(parent="team"))
+        services.limits.put(NAMESPACE, Scope("team", RESOURCE), small)
+        once = AcquireRequest(NAMESPACE, "member", RESOURCE, {"rpm": 1})
+        services.acquire.acquire(once)
+        services.acquire.acquire(once)
+        figures["refused by a parent, chain of two"] = self._one(lambda: self._refused(once))
+        figures["refused by a parent again within a second"] = self._one(lambda: self._refused(once))
+        return figures
 
     def _process(self) -> Services:
         """One more process, as far as its caches go."""

@@ -14,7 +14,13 @@ FUNCTIONS: Final = ("data_plane", "control_plane")
 _HEAD: Final = """# API reference
 
 Generated from the routes by `make docs`; the whole document is [openapi.json](openapi.json). JSON in and out. Errors
-are problem documents (RFC 9457): `type` is `urn:sluice:problem:` and the kind named below.
+are problem documents (RFC 9457): `type` is `urn:sluice:problem:` and the kind named below. Any path may also answer 404
+`not-found`, 405 `method-not-allowed` with `Allow`, or 500 `internal`; beyond the stage's rate API Gateway itself
+answers 429 in its own format.
+
+`POST /v1/acquire` answers 201 and 429 with `RateLimit-Policy` and `RateLimit`; 429 also with `Retry-After` (seconds)
+and `retry-after-ms`, and `limit-exceeded` with `retry_after_ms`, `admit_at`, `violations` and `remedies`. Limits and
+entities answer with their version as `ETag`; send it back as `If-Match`.
 """
 
 
@@ -90,6 +96,8 @@ def _fields(document: dict[str, Any], title: str, schema: dict[str, Any]) -> lis
 
 
 def _type(document: dict[str, Any], schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
     if "anyOf" in schema:
         return " or ".join(_type(document, part) for part in schema["anyOf"])
     if "$ref" in schema:

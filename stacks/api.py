@@ -16,6 +16,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk.aws_apigateway import AccessLogFormat
 from constructs import Construct
 
+from sluice.repository import schema
 from stacks.acceptances import accept
 from stacks.function import FunctionSpec, ServiceFunction
 from stacks.layers import ServiceLayers
@@ -25,14 +26,18 @@ from stacks.settings import Settings
 # More than two of the store's time-outs, so that a call whose answer was lost can be repeated and still be answered by
 # us; less than the 30 s after which the API gives up.
 _TIMEOUT_SECONDS: Final = 15
-# The table's verbs that each function uses, on the table itself: nothing queries an index yet.
+# The table's verbs that each function uses, on the table itself.
 _DATA_PLANE_ACTIONS: Final = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
 _CONTROL_PLANE_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
+    "dynamodb:ConditionCheckItem",
     "dynamodb:DeleteItem",
     "dynamodb:GetItem",
     "dynamodb:PutItem",
+    "dynamodb:Query",
 )
+# Children of an entity, and its buckets.
+_CONTROL_PLANE_INDEXES: Final = (schema.GSI1, schema.GSI3)
 _KEY_ACTIONS: Final = (
     "kms:Decrypt",
     "kms:DescribeKey",
@@ -119,6 +124,8 @@ class ApiStack(cdk.Stack):
         self.control_plane = self._function(
             "ControlPlane", "control_plane", "Configuration, and every path that nobody knows", _CONTROL_PLANE_ACTIONS
         )
+        indexes = [f"{table.table_arn}/index/{index}" for index in _CONTROL_PLANE_INDEXES]
+        self.control_plane.allow(["dynamodb:Query"], indexes)
         self.api = apigateway.HttpApi(
             self,
             "Api",

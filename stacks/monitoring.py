@@ -27,6 +27,7 @@ _NEAR_MAXIMUM_PERCENT: Final = 80
 # The most that five minutes may count without an alarm. A signal that is not named here is only drawn.
 _SIGNAL_ALARMS: Final[Mapping[Signal, int]] = {
     Signal.FAIL_OPEN_ADMISSIONS: 0,
+    Signal.GIVE_BACKS_LOST: 10,
     Signal.INTERNAL_ERRORS: 0,
     Signal.STORE_AMBIGUOUS_WRITES: 10,
     Signal.STORE_CONFLICTS: 100,
@@ -39,11 +40,12 @@ _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
     "data_plane": {
         "Decisions": (Signal.ADMITTED, Signal.REFUSED, Signal.CONTENDED),
         "Table out of reach": (Signal.UNAVAILABLE, Signal.FAIL_OPEN_ADMISSIONS, Signal.STORE_AMBIGUOUS_WRITES),
+        "Charged for nothing": (Signal.GIVE_BACKS_LOST,),
         "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
         "Bugs": (Signal.INTERNAL_ERRORS,),
     },
     "control_plane": {
-        "Table out of reach": (Signal.UNAVAILABLE,),
+        "Table out of reach": (Signal.UNAVAILABLE, Signal.STORE_AMBIGUOUS_WRITES),
         "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
         "Bugs": (Signal.INTERNAL_ERRORS,),
     },

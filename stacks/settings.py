@@ -1,6 +1,7 @@
 """The only configuration: one frozen value per environment, chosen with `-c env=NAME`."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -40,8 +41,9 @@ class Settings:
     snap_start: bool
     wheel_target: WheelTarget
     store_timeout_ms: int
-    # Metrics are log lines too, and count as INFO: a higher level would drop them all.
-    log_level: Literal["DEBUG", "INFO"]
+    # Metrics are log lines too, and count as INFO: a higher level would drop them all. A lower one is the runtime's as
+    # well, and the SDK then logs session tokens and the ids of tenants.
+    log_level: Literal["INFO"]
     log_retention_days: int
     alarms: bool
     # Alarms without a topic still show on the dashboard; only a topic tells somebody.
@@ -98,7 +100,7 @@ _DEV: Final = Settings(
     snap_start=True,
     wheel_target=WheelTarget.LAMBDA,
     store_timeout_ms=2_000,
-    log_level="DEBUG",
+    log_level="INFO",
     log_retention_days=7,
     alarms=True,
     alarm_topic=False,
@@ -115,7 +117,6 @@ _STAGING: Final = dataclasses.replace(
     api_rate_per_second=1_000,
     api_burst=2_000,
     memory_mb=1_769,
-    log_level="INFO",
     log_retention_days=30,
     alarm_topic=True,
 )
@@ -139,6 +140,9 @@ ENVIRONMENTS: Final[Mapping[str, Settings]] = MappingProxyType(
 )
 
 
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
+
+
 def chosen(environment: object, open_namespace: object = None) -> Settings:
     """The settings that the context values of the command line ask for."""
     known = ", ".join(ENVIRONMENTS)
@@ -149,6 +153,7 @@ def chosen(environment: object, open_namespace: object = None) -> Settings:
     settings = ENVIRONMENTS[environment]
     if open_namespace is None:
         return settings
-    if not isinstance(open_namespace, str) or not open_namespace.strip():
+    # As ids are: `_` is the registry's.
+    if not isinstance(open_namespace, str) or not _NAMESPACE.fullmatch(open_namespace):
         raise SettingsError(f"-c {OPEN_NAMESPACE_CONTEXT}=NAME needs a name, not {open_namespace!r}")
     return dataclasses.replace(settings, open_namespace=open_namespace)

@@ -1,5 +1,6 @@
 """Processes that acquire for real: their own clients, caches and clocks, one table."""
 
+import itertools
 import multiprocessing
 import secrets
 import time
@@ -18,7 +19,8 @@ from sluice.services.acquire import Acquire, AcquireRequest
 from sluice.services.configuration import Configuration
 from sluice.services.denials import DenyCache
 from sluice.services.images import ImageCache
-from sluice.shell import clock_ms
+from sluice.services.taking import Taker
+from sluice.shell import clock_ms, run_all
 from tests.fakes import CountingMeter
 from tests.recording import RecordingStore
 
@@ -35,6 +37,8 @@ class Work:
     table: str
     attempts: int
     for_ms: int | None = None
+    entities: tuple[str, ...] = (ENTITY,)
+    """The processes share these in turn."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ def run_processes(work: Work, count: int) -> list[Report]:
     context.set_forkserver_preload(["boto3", "tests.workers"])
     barrier = context.Barrier(count)
     reports: Any = context.Queue()
-    processes = [context.Process(target=_run, args=(work, barrier, reports)) for _ in range(count)]
+    entities = itertools.cycle(work.entities)
+    processes = [context.Process(target=_run, args=(work, next(entities), barrier, reports)) for _ in range(count)]
     for process in processes:
         process.start()
     try:
@@ -68,16 +73,17 @@ def run_processes(work: Work, count: int) -> list[Report]:
                 process.kill()
 
 
-def _run(work: Work, barrier: Barrier, reports: "Queue[Report]") -> None:
+def _run(work: Work, entity: str, barrier: Barrier, reports: "Queue[Report]") -> None:
     config = Config(retries={"total_max_attempts": 1, "mode": "standard"}, read_timeout=60)
     client = dynamodb_client(work.endpoint, config)
     meter = CountingMeter()
     retries = Retries(lambda ms: time.sleep(ms / 1000), secrets.randbelow, meter)
     store = RecordingStore(DynamoStore(client, work.table, retries))
     configuration = Configuration(store, clock_ms)
-    service = Acquire(store, configuration, ImageCache(), DenyCache(), clock_ms, secrets.randbelow, meter)
+    taker = Taker(store, configuration, ImageCache(), DenyCache(), clock_ms, secrets.randbelow, meter)
+    service = Acquire(configuration, taker, run_all, meter)
     # Stored limits: the bucket is the same for everybody, and its configuration is read by everybody.
-    request = AcquireRequest(NAMESPACE, ENTITY, RESOURCE, {"rpm": 1})
+    request = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 1})
     barrier.wait(timeout=120)
     reports.put(_acquire_all(service, store, request, work))
 

@@ -1,13 +1,22 @@
 """Bodies and answers of the control plane."""
 
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from sluice.core.limits import LimitsByName, LimitSet, OnUnavailable
-from sluice.edge.models import AtMostTen, LimitAnswer, LimitBody, LimitName, OneToTen, Strict
+from sluice.edge.models import AtMostTen, Id, LimitAnswer, LimitBody, LimitName, OneToTen, Strict
 from sluice.edge.problems import rfc3339
-from sluice.repository.items import StoredLimits
+from sluice.repository.items import Entity, StoredLimits
+from sluice.repository.wire import Value
+from sluice.services.entities import UNSET, EntityChange
+
+METADATA_BYTES_MAX: Final = 4096
+MetadataName = Annotated[str, Field(min_length=1, max_length=128)]
+# No floats: nothing here stores one.
+MetadataValue = Annotated[str, Field(max_length=4096)] | Annotated[int, Field(ge=-(10**18), le=10**18)] | bool | None
 
 
 class LimitsBody(Strict):
@@ -62,6 +71,55 @@ class EffectiveAnswer(BaseModel):
             limits={name: LimitAnswer.of(limit) for name, limit in resolved.limits.items()},
             source={name: source.value for name, source in resolved.sources.items()},
             switched_off=sorted(resolved.switched_off),
+        )
+
+
+class EntityBody(Strict):
+    """Only what was sent is changed."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    parent: Id | None = None
+    cascade: bool = True
+    metadata: Annotated[dict[MetadataName, MetadataValue], Field(max_length=64)] | None = None
+
+    @field_validator("metadata")
+    @classmethod
+    def _is_small(cls, metadata: dict[str, Value] | None) -> dict[str, Value] | None:
+        if metadata is not None and len(json.dumps(metadata, ensure_ascii=False).encode()) > METADATA_BYTES_MAX:
+            raise PydanticCustomError("too_large", f"must have at most {METADATA_BYTES_MAX} bytes as JSON")
+        return metadata
+
+    def to_change(self) -> EntityChange:
+        sent = self.model_fields_set
+        return EntityChange(
+            name=self.name if "name" in sent else UNSET,
+            parent=self.parent if "parent" in sent else UNSET,
+            cascade=self.cascade if "cascade" in sent else UNSET,
+            metadata=self.metadata if "metadata" in sent else UNSET,
+        )
+
+
+class EntityAnswer(BaseModel):
+    entity: str
+    name: str | None
+    parent: str | None
+    cascade: bool
+    metadata: dict[str, MetadataValue]
+    created_at: str
+    updated_at: str
+
+    @classmethod
+    def of(cls, entity: Entity) -> "EntityAnswer":
+        return cls.model_validate(
+            {
+                "entity": entity.entity,
+                "name": entity.name,
+                "parent": entity.parent,
+                "cascade": entity.cascade,
+                "metadata": entity.metadata,
+                "created_at": rfc3339(entity.created_at_ms),
+                "updated_at": rfc3339(entity.updated_at_ms),
+            }
         )
 
 

@@ -149,3 +149,26 @@ def test_limits_are_set_over_the_api_and_the_data_plane_holds_them(api: Api) -> 
     removed = api.call("DELETE", level)
     assert (removed.status, removed.body) == (204, b"")
     assert_problem(api.call("GET", level), 404, "not-found")
+
+
+def test_what_a_user_takes_is_taken_from_its_team(api: Api) -> None:
+    team, users = f"t-{uuid.uuid4().hex[:12]}", [f"u-{uuid.uuid4().hex[:12]}" for _ in range(2)]
+    assert api.call("PUT", f"/v1/entities/{team}", {}).status == 201
+    for user in users:
+        assert api.call("PUT", f"/v1/entities/{user}", {"parent": team}).status == 201
+    per_hour = {"limits": {"calls": {"capacity": 3, "refill_period_seconds": 3600}}}
+    for entity in (team, *users):
+        assert api.call("PUT", f"/v1/limits/entities/{entity}/search", per_hour).status == 201
+
+    def ask(user: str) -> Answer:
+        return api.call("POST", "/v1/acquire", {"entity": user, "resource": "search", "consume": {"calls": 1}})
+
+    first = ask(users[0])
+    assert [level["entity"] for level in first.json()["levels"]] == [users[0], team]
+    assert [ask(users[0]).status, ask(users[1]).status] == [201, 201]
+    refused = ask(users[1])
+    assert_problem(refused, 429, "limit-exceeded")
+    assert [violation["entity"] for violation in refused.json()["violations"]] == [team]
+    assert_problem(api.call("DELETE", f"/v1/entities/{team}"), 409, "in-use")
+    for entity in (*users, team):
+        assert api.call("DELETE", f"/v1/entities/{entity}").status == 204

@@ -19,8 +19,17 @@ from tests.infrastructure.assembly import Assembly, new_app
 
 TABLE_ACTIONS = {
     "data_plane": {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"},
-    "control_plane": {"dynamodb:BatchGetItem", "dynamodb:DeleteItem", "dynamodb:GetItem", "dynamodb:PutItem"},
+    "control_plane": {
+        "dynamodb:BatchGetItem",
+        "dynamodb:ConditionCheckItem",
+        "dynamodb:DeleteItem",
+        "dynamodb:GetItem",
+        "dynamodb:PutItem",
+        "dynamodb:Query",
+    },
 }
+INDEX_ACTIONS = {"dynamodb:Query"}
+QUERIED_INDEXES = {"data_plane": [], "control_plane": ["GSI1", "GSI3"]}
 SERVICES = tuple(TABLE_ACTIONS)
 KEY_ACTIONS = {
     "kms:Decrypt",
@@ -32,6 +41,12 @@ KEY_ACTIONS = {
 }
 TRACE_ACTIONS = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 LOG_ACTIONS = {"logs:CreateLogStream", "logs:PutLogEvents"}
+
+
+def actions_of(statement: Any) -> list[str]:
+    """One action stands in a template without its list."""
+    actions = statement["Action"]
+    return [actions] if isinstance(actions, str) else list(actions)
 
 
 def policies_of(assembly: Assembly, service: str) -> list[Any]:
@@ -49,17 +64,22 @@ def test_the_functions_are_these(each: Assembly) -> None:
 def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
     (policy,) = policies_of(each, service)
     statements = policy["PolicyDocument"]["Statement"]
-    found = {frozenset(statement["Action"]): statement for statement in statements}
+    found = {frozenset(actions_of(statement)): statement for statement in statements}
     table_actions = frozenset(TABLE_ACTIONS[service])
     expected = [table_actions, TRACE_ACTIONS, LOG_ACTIONS]
     if each.settings.customer_managed_key:
         expected.append(KEY_ACTIONS)
+    if QUERIED_INDEXES[service]:
+        expected.append(INDEX_ACTIONS)
     assert found.keys() == {frozenset(actions) for actions in expected}
     assert len(statements) == len(expected)
     assert {statement["Effect"] for statement in statements} == {"Allow"}
 
     (table,) = each.resources("Data", "AWS::DynamoDB::GlobalTable")
     assert each.exported("Data", found[table_actions]["Resource"]) == {"Fn::GetAtt": [table, "Arn"]}
+    if QUERIED_INDEXES[service]:
+        indexes = [str(resource) for resource in found[frozenset(INDEX_ACTIONS)]["Resource"]]
+        assert [index.rsplit("/index/", 1)[1][:4] for index in indexes] == QUERIED_INDEXES[service]
     log_group = each.functions()[service]["LoggingConfig"]["LogGroup"]["Ref"]
     assert found[frozenset(LOG_ACTIONS)]["Resource"] == {"Fn::GetAtt": [log_group, "Arn"]}
     if each.settings.customer_managed_key:
@@ -82,9 +102,9 @@ def test_no_function_shares_its_role_or_log_group(each: Assembly) -> None:
 
 def test_only_tracing_has_a_wildcard(each: Assembly) -> None:
     for statement in each.statements("AWS::IAM::Policy"):
-        assert not [action for action in statement["Action"] if "*" in action]
+        assert not [action for action in actions_of(statement) if "*" in action]
         if "*" in str(statement["Resource"]):
-            assert set(statement["Action"]) == TRACE_ACTIONS
+            assert set(actions_of(statement)) == TRACE_ACTIONS
 
 
 def test_roles_have_no_managed_policy_and_serve_lambda_only(each: Assembly) -> None:
@@ -157,7 +177,7 @@ def test_alias_points_to_the_published_version(each: Assembly, service: str) -> 
     ("environment", "expected"),
     [
         ("local", {"SLUICE_STORE_TIMEOUT_MS": "5000", "SLUICE_OPEN_NAMESPACE": "default"}),
-        ("dev", {"SLUICE_STORE_TIMEOUT_MS": "2000", "POWERTOOLS_LOG_LEVEL": "DEBUG"}),
+        ("dev", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
         ("staging", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
         ("prod", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
     ],

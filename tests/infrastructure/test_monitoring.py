@@ -17,6 +17,7 @@ EXPECTED = {
     "DataPlane-Latency-P99": (1_000, 3),
     "DataPlane-Throttled-Count": (0, 1),
     "DataPlane-FailOpenAdmissions": (0, 1),
+    "DataPlane-GiveBacksLost": (10, 1),
     "DataPlane-InternalErrors": (0, 1),
     "DataPlane-StoreAmbiguousWrites": (10, 1),
     "DataPlane-StoreConflicts": (100, 1),
@@ -26,6 +27,7 @@ EXPECTED = {
     "ControlPlane-Latency-P99": (1_000, 3),
     "ControlPlane-Throttled-Count": (0, 1),
     "ControlPlane-InternalErrors": (0, 1),
+    "ControlPlane-StoreAmbiguousWrites": (10, 1),
     "ControlPlane-StoreConflicts": (100, 1),
     "ControlPlane-StoreThrottles": (100, 1),
     "ControlPlane-Unavailable": (5, 1),
@@ -36,6 +38,7 @@ EXPECTED = {
 ALARMED_SIGNALS = {
     "data_plane": {
         Signal.FAIL_OPEN_ADMISSIONS,
+        Signal.GIVE_BACKS_LOST,
         Signal.INTERNAL_ERRORS,
         Signal.STORE_AMBIGUOUS_WRITES,
         Signal.STORE_CONFLICTS,
@@ -44,6 +47,7 @@ ALARMED_SIGNALS = {
     },
     "control_plane": {
         Signal.INTERNAL_ERRORS,
+        Signal.STORE_AMBIGUOUS_WRITES,
         Signal.STORE_CONFLICTS,
         Signal.STORE_THROTTLES,
         Signal.UNAVAILABLE,

@@ -1,6 +1,7 @@
 """A process of the product, with a clock that a test moves."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -13,11 +14,13 @@ from sluice.repository import keys
 from sluice.repository.items import Bucket, decode_bucket
 from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore
-from sluice.services.acquire import Acquire, AcquireRequest
+from sluice.services.acquire import Acquire, AcquireRequest, Task
 from sluice.services.configuration import Configuration
 from sluice.services.denials import DenyCache
+from sluice.services.entities import Entities
 from sluice.services.images import ImageCache
 from sluice.services.limits import Limits
+from sluice.services.taking import Taken, Taker
 from tests.fakes import CountingMeter, FakeClock, never_random
 from tests.recording import RecordingStore
 
@@ -34,7 +37,9 @@ class Host:
 
     store: RecordingStore
     configuration: Configuration
+    entities: Entities
     limits: Limits
+    taker: Taker
     service: Acquire
     meter: CountingMeter
     clock: FakeClock
@@ -82,6 +87,17 @@ class Host:
         return self.bucket().limits[limit].consumed_milli
 
 
+def one_by_one(tasks: Sequence[Task]) -> list[Taken | Exception]:
+    """In order, so that a test knows which write comes when."""
+    outcomes: list[Taken | Exception] = []
+    for task in tasks:
+        try:
+            outcomes.append(task())
+        except Exception as error:  # noqa: BLE001 - this is what the threads of the product do with it
+            outcomes.append(error)
+    return outcomes
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
@@ -97,8 +113,11 @@ def start_host(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> Callab
         store = RecordingStore(DynamoStore(dynamodb, table, retries))
         configuration = Configuration(store, clock)
         limits = Limits(store, configuration, clock, never_random)
-        service = Acquire(store, configuration, ImageCache(), DenyCache(), clock, never_random, meter)
-        return Host(store, configuration, limits, service, meter, clock)
+        taker = Taker(store, configuration, ImageCache(), DenyCache(), clock, never_random, meter)
+        tokens = (f"{id(store)}-{number}" for number in itertools.count())
+        entities = Entities(store, configuration, clock, never_random, lambda: next(tokens))
+        service = Acquire(configuration, taker, one_by_one, meter)
+        return Host(store, configuration, entities, limits, taker, service, meter, clock)
 
     return start
 

@@ -274,8 +274,8 @@ def test_a_host_without_an_image_renews_a_near_ttl_at_its_second_try(host: Host,
     host.put_limits({"rpm": per_minute(10)})
     host.acquire(rpm=1)
     clock.advance(DAY_MS + MINUTE_MS + 1000)
-    host.configuration.limits(NAMESPACE, ENTITY, RESOURCE, None)
-    host.service._images = ImageCache()
+    host.configuration.resolve(NAMESPACE, ENTITY, RESOURCE, None)
+    host.taker._images = ImageCache()
     host.store.taken_calls()
     host.acquire(rpm=1)
     assert host.store.taken_calls() == ["update", "update"]
@@ -297,7 +297,7 @@ def test_a_slow_answer_is_judged_at_the_time_of_its_write(host: Host, clock: Fak
 
 def test_a_generation_is_a_time_and_a_random_number(host: Host, clock: FakeClock) -> None:
     host.put_limits({"rpm": per_minute(60)})
-    host.service._random_below = lambda below: below - 1
+    host.taker._random_below = lambda below: below - 1
     host.acquire(rpm=1)
     assert host.bucket().generation == clock.now_ms * 1_000_000 + 999_999
 

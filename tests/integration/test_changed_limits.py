@@ -13,9 +13,11 @@ from sluice.core.errors import (
     PreconditionFailed,
     UnknownLimit,
 )
-from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, Limit, Scope
+from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, Limit, OnUnavailable, Scope
+from sluice.edge.etags import limits_etag
 from sluice.repository import writes
 from sluice.repository.items import StoredLimits
+from sluice.repository.store import ConditionFailed, DynamoStore
 from sluice.services.configuration import CACHE_MS
 from tests.fakes import FakeClock
 from tests.integration.conftest import ENTITY, NAMESPACE, OF_RESOURCE, RESOURCE, Host
@@ -421,3 +423,59 @@ def test_removing_under_interference_is_bounded(host: Host, start_host: Callable
     host.store.before = lambda verb, _request: other.put_limits({"rpm": per_minute(1)}) if verb == "delete" else None
     with pytest.raises(Contended):
         host.limits.delete(NAMESPACE, OF_RESOURCE)
+
+
+def test_a_bucket_gets_its_ttl_back_when_equal_limits_become_the_resources(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(10)}, OWN)
+    host.acquire(rpm=1)
+    assert host.bucket().expires_at_s is None
+    host.put_limits({"rpm": per_minute(10)})
+    host.limits.delete(NAMESPACE, OWN)
+    host.acquire(rpm=1)
+    assert host.bucket().expires_at_s is not None
+    assert host.consumed_milli("rpm") == 2_000
+
+
+def test_a_removal_whose_answer_was_lost_is_done(host: Host, start_host: Callable[[], Host]) -> None:
+    """The repeated request finds nothing, or a newer version that is not ours to remove."""
+    other = start_host()
+    for made_again in (False, True):
+        stored = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
+
+        def lose_the_answer(request: Any, *, again: bool = made_again) -> Any:
+            DynamoStore.delete(host.store.inner, request)  # type: ignore[arg-type]  # it is the real one
+            host.clock.advance(1)
+            if again:
+                other.put_limits({"rpm": per_minute(7)})
+            repeated = DynamoStore.delete(host.store.inner, request)  # type: ignore[arg-type]  # as above
+            assert isinstance(repeated, ConditionFailed)
+            return ConditionFailed(repeated.item, repeated=True)
+
+        host.store.inner.delete = lose_the_answer  # type: ignore[method-assign]  # the lost answer is played here
+        host.limits.delete(NAMESPACE, OF_RESOURCE, lambda seen, stored=stored: seen == stored)  # type: ignore[misc]  # bound now
+    assert host.limits.get(NAMESPACE, OF_RESOURCE).limits == {"rpm": per_minute(7)}
+
+
+def test_a_change_is_not_cached_over_by_a_read_that_began_before_it(host: Host) -> None:
+    host.put_limits({"rpm": per_minute(10)}, SYSTEM, OnUnavailable.ALLOW)
+
+    def change_meanwhile(verb: str, _request: Any) -> None:
+        if verb == "batch_get":
+            host.store.after = None
+            host.put_limits({"rpm": per_minute(5)}, SYSTEM, OnUnavailable.BLOCK)
+
+    host.store.after = change_meanwhile
+    host.acquire(rpm=1)
+    assert host.configuration.on_unavailable(NAMESPACE) is OnUnavailable.BLOCK
+    assert host.configuration.resolve(NAMESPACE, ENTITY, RESOURCE, None).resolved.limits.limits["rpm"].burst == 5
+
+
+def test_a_replaced_level_says_when(host: Host, clock: FakeClock) -> None:
+    first = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
+    clock.advance(5)
+    second = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
+    assert (second.created_at_ms, second.updated_at_ms) == (first.created_at_ms, first.updated_at_ms + 5)
+    clock.advance(1)
+    host.limits.delete(NAMESPACE, OF_RESOURCE)
+    again = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
+    assert limits_etag(again) not in {limits_etag(first), limits_etag(second)}

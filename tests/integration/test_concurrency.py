@@ -12,12 +12,14 @@ from sluice.repository.items import Bucket, decode_bucket
 from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore
 from sluice.services.configuration import Configuration
+from sluice.services.entities import Entities, EntityChange
 from sluice.services.limits import Limits
-from sluice.shell import clock_ms
+from sluice.shell import clock_ms, new_token
 from tests.fakes import CountingMeter, never_random
 from tests.workers import ENTITY, NAMESPACE, RESOURCE, Work, run_processes
 
 PROCESSES = 16
+OF_RESOURCE = Scope(resource=RESOURCE)
 # So slow that a test sees at most a millitoken of it.
 TEN_YEARS_S = 10 * 365 * 86_400
 
@@ -32,14 +34,12 @@ def work(dynamodb_endpoint: Endpoint, table: str) -> Work:
     return Work(dynamodb_endpoint, table, attempts=0)
 
 
-def configure(store: DynamoStore, limit: Limit) -> None:
-    Limits(store, Configuration(store, clock_ms), clock_ms, never_random).put(
-        NAMESPACE, Scope(resource=RESOURCE), {"rpm": limit}
-    )
+def configure(store: DynamoStore, limit: Limit, scope: Scope = OF_RESOURCE) -> None:
+    Limits(store, Configuration(store, clock_ms), clock_ms, never_random).put(NAMESPACE, scope, {"rpm": limit})
 
 
-def the_bucket(store: DynamoStore) -> Bucket:
-    item = store.get(keys.bucket(NAMESPACE, ENTITY, RESOURCE, 0), consistent=True)
+def the_bucket(store: DynamoStore, entity: str = ENTITY) -> Bucket:
+    item = store.get(keys.bucket(NAMESPACE, entity, RESOURCE, 0), consistent=True)
     assert item is not None
     return decode_bucket(item)
 
@@ -94,3 +94,21 @@ def test_sixteen_creators_make_one_bucket_and_all_are_counted(store: DynamoStore
     assert bucket.limits["rpm"].consumed_milli == PROCESSES * 1000
     kinds = [item["kind"] for item in store.scan({"ConsistentRead": True}).items]
     assert sorted(map(str, kinds)) == ["bucket", "limits"]
+
+
+def test_users_of_one_team_share_its_limit_exactly(store: DynamoStore, work: Work) -> None:
+    """Whatever a user took for a request that the team refused was given back: all counts agree in the end."""
+    configure(store, Limit(1000, 1000, 1000, TEN_YEARS_S))
+    configure(store, Limit(300, 300, 300, TEN_YEARS_S), Scope("team", RESOURCE))
+    configuration = Configuration(store, clock_ms)
+    entities = Entities(store, configuration, clock_ms, never_random, new_token)
+    users = tuple(f"user-{number}" for number in range(4))
+    entities.put(NAMESPACE, "team", EntityChange())
+    for user in users:
+        entities.put(NAMESPACE, user, EntityChange(parent="team"))
+    reports = run_processes(replace(work, attempts=40, entities=users), PROCESSES)
+    assert sum(report.admitted for report in reports) == 300
+    assert sum(report.contended for report in reports) == 0
+    assert the_bucket(store, "team").limits["rpm"].consumed_milli == 300_000
+    by_user = [the_bucket(store, user).limits["rpm"].consumed_milli for user in users]
+    assert sum(by_user) == 300_000

@@ -1,6 +1,8 @@
 """The control plane's handler, event in and answer out, on moto."""
 
 import importlib
+import io
+import json
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -8,7 +10,10 @@ from typing import Any
 import pytest
 
 from control_plane import routes
-from tests.http import Call, caller_of, deployed, items_in_table, served_routes
+from sluice.core.limits import Limit, Scope
+from sluice.shell import Environment, build_services, logger, make_client
+from tests.fakes import CountingMeter
+from tests.http import TABLE, Call, caller_of, deployed, items_in_table, served_routes
 
 RPM = {"capacity": 60, "refill_period_seconds": 60}
 FULL_RPM = {"capacity": 60, "burst": 60, "refill_amount": 60, "refill_period_seconds": 60}
@@ -70,19 +75,40 @@ def test_on_unavailable_belongs_to_the_system(call: Call) -> None:
         assert (answer.status, answer.body["field"]) == (400, "on_unavailable")
 
 
-def test_if_match_guards_against_a_version_not_seen(call: Call) -> None:
-    seen = call("PUT", RESOURCE, BODY).headers["ETag"]
-    newer = call("PUT", RESOURCE, BODY, headers={"if-match": seen}).headers["ETag"]
-    for stale in (seen, '"nonsense"', "", f"W/{newer}"):
+@pytest.mark.parametrize("path", LEVELS)
+def test_if_match_guards_against_a_version_not_seen(call: Call, path: str) -> None:
+    seen = call("PUT", path, BODY).headers["ETag"]
+    newer = call("PUT", path, BODY, headers={"if-match": seen}).headers["ETag"]
+    for stale in (seen, '"nonsense"', "", f"W/{newer}", '"a,*,b"', '*, "x"', newer.strip('"')):
         for method, body in (("PUT", BODY), ("DELETE", None)):
-            answer = call(method, RESOURCE, body, headers={"if-match": stale})
-            assert (answer.status, answer.problem) == (412, "precondition-failed")
-    assert call("GET", RESOURCE).headers["ETag"] == newer
-    assert call("PUT", RESOURCE, BODY, headers={"If-Match": "*"}).status == 200
-    listed = call("GET", RESOURCE).headers["ETag"]
-    assert call("DELETE", RESOURCE, headers={"if-match": f'"x", {listed}'}).status == 204
-    assert call("PUT", RESOURCE, BODY, headers={"if-match": "*"}).status == 412
+            answer = call(method, path, body, headers={"if-match": stale})
+            assert (answer.status, answer.problem) == (412, "precondition-failed"), stale
+    assert call("GET", path).headers["ETag"] == newer
+    assert call("PUT", path, BODY, headers={"If-Match": " * "}).status == 200
+    listed = call("GET", path).headers["ETag"]
+    assert call("DELETE", path, headers={"if-match": f'"x,y", W/"z",{listed}'}).status == 204
+    assert call("PUT", path, BODY, headers={"if-match": "*"}).status == 412
     assert items_in_table() == []
+
+
+def test_the_log_has_the_route_and_never_an_id(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(logger.registered_handler, "stream", written)
+    call("PUT", "/v1/limits/entities/canary/canary", BODY)
+    call("GET", "/v1/entities/canary")
+    call("POST", "/v1/entities/canary", BODY)
+    routes_seen = [json.loads(line)["route"] for line in written.getvalue().splitlines()]
+    assert routes_seen == ["PUT /v1/limits/entities/<entity>/<resource>", "GET /v1/entities/<entity>", "other"]
+    assert "canary" not in written.getvalue()
+
+
+def test_effective_limits_are_read_past_the_cache(call: Call, handler_module: ModuleType) -> None:
+    query = {"entity": "user-1", "resource": "gpt-4"}
+    call("GET", EFFECTIVE, query=query)
+    environment = Environment("test", TABLE, 2000, None)
+    elsewhere = build_services(environment, make_client(environment), CountingMeter())
+    elsewhere.limits.put("default", Scope(resource="gpt-4"), {"rpm": Limit(7, 7, 7, 60)})
+    assert call("GET", EFFECTIVE, query=query).body["limits"]["rpm"]["capacity"] == 7
 
 
 def test_effective_limits_name_the_level_of_each(call: Call) -> None:
@@ -160,6 +186,9 @@ def test_a_wrong_body_names_its_field_and_writes_nothing(call: Call, field: str,
         "/v1/limits/entities/user\n/gpt-4",
         "/v1/limits/entities/user\x00/gpt-4",
         "/v1/limits/entities/é/gpt-4",
+        "/v1/limits/resources/a\n",
+        "/v1/limits/entities/a/_default_\n",
+        "/v1/entities/a\n",
     ],
 )
 def test_an_id_that_can_not_be_is_refused(call: Call, path: str) -> None:
@@ -192,4 +221,79 @@ def test_nobody_is_let_in_without_an_open_namespace(
     for method, path in (("GET", SYSTEM), ("PUT", RESOURCE), ("GET", "/nope")):
         answer = call(method, path, BODY if method == "PUT" else None)
         assert (answer.status, answer.problem) == (401, "unauthorized")
+    assert items_in_table() == []
+
+
+USER = "/v1/entities/user-1"
+
+
+def test_an_entity_is_created_changed_and_removed(call: Call) -> None:
+    assert call("GET", USER).problem == "not-found"
+    created = call("PUT", USER, {})
+    assert created.status == 201
+    assert created.body == {
+        "entity": "user-1",
+        "name": None,
+        "parent": None,
+        "cascade": True,
+        "metadata": {},
+        "created_at": created.body["created_at"],
+        "updated_at": created.body["created_at"],
+    }
+    metadata = {"tier": "gold", "seats": 3, "vip": True, "note": None}
+    changed = call("PUT", USER, {"name": "User", "cascade": False, "metadata": metadata})
+    assert (changed.status, changed.body["name"], changed.body["cascade"]) == (200, "User", False)
+    kept = call("PUT", USER, {"name": None}).body
+    assert (kept["name"], kept["cascade"], kept["metadata"]) == (None, False, metadata)
+    assert call("GET", USER).body == kept
+    assert call("DELETE", USER).status == 204
+    assert items_in_table() == []
+    assert call("DELETE", USER).problem == "not-found"
+
+
+def test_an_entity_below_another(call: Call) -> None:
+    call("PUT", "/v1/entities/team", {})
+    assert call("PUT", USER, {"parent": "team"}).body["parent"] == "team"
+    answer = call("DELETE", "/v1/entities/team")
+    assert (answer.status, answer.problem) == (409, "in-use")
+    for parent in ("nobody", "user-1"):
+        answer = call("PUT", USER, {"parent": parent})
+        assert (answer.status, answer.problem, answer.body["field"]) == (400, "invalid-request", "parent")
+
+
+def test_if_match_guards_an_entity(call: Call) -> None:
+    seen = call("PUT", USER, {}).headers["ETag"]
+    assert call("GET", USER).headers["ETag"] == seen
+    assert call("PUT", USER, {"name": "x"}, headers={"if-match": seen}).status == 200
+    for method, body in (("PUT", {"name": "y"}), ("DELETE", None)):
+        answer = call(method, USER, body, headers={"if-match": seen})
+        assert (answer.status, answer.problem) == (412, "precondition-failed")
+    assert call("GET", USER).body["name"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("name", {"name": ""}),
+        ("name", {"name": "n" * 129}),
+        ("name", {"name": 7}),
+        ("parent", {"parent": "a#b"}),
+        ("parent", {"parent": 7}),
+        ("cascade", {"cascade": "yes"}),
+        ("cascade", {"cascade": None}),
+        ("metadata", {"metadata": []}),
+        ("metadata", {"metadata": {"a": "x" * 4090, "b": "y" * 10}}),
+        ("metadata", {"metadata": {f"k{n}": 1 for n in range(65)}}),
+        ("metadata", {"metadata": {"rate": 1.5}}),
+        ("metadata", {"metadata": {"deep": {"er": 1}}}),
+        ("metadata", {"metadata": {"huge": 10**30}}),
+        ("metadata", {"metadata": {"": 1}}),
+        ("role", {"role": "org"}),
+        ("body", [{}]),
+    ],
+)
+def test_a_wrong_entity_names_its_field_and_writes_nothing(call: Call, field: str, body: Any) -> None:
+    answer = call("PUT", USER, body)
+    assert (answer.status, answer.problem) == (400, "invalid-request")
+    assert answer.body["field"].split(".")[0] == field
     assert items_in_table() == []

@@ -95,3 +95,13 @@ def test_the_cache_is_bounded_and_a_clock_set_back_ends_a_denial(host: Host, clo
     assert denials.image(image.key, "other", clock.now_ms) is None
     denials.remember(replace(image, key=Key("other", "s")), clock.now_ms)
     assert denials.image(image.key, image.fingerprint, clock.now_ms) is None
+
+
+def test_an_admission_ends_an_older_refusal(host: Host) -> None:
+    """Else the next refusal would quote levels that this process knows to be past."""
+    host.put_limits({"rpm": per_minute(5), "tpm": per_minute(5)})
+    host.acquire(rpm=5)
+    host.refused(rpm=1)
+    host.acquire(tpm=5)
+    refused = host.refused(rpm=1, tpm=5)
+    assert {violation.limit: violation.available for violation in refused.violations} == {"rpm": 0, "tpm": 0}

@@ -11,9 +11,9 @@ from sluice.core.signals import Signal
 from sluice.repository import writes
 from sluice.repository.retries import NotSent, Throttled
 from sluice.repository.store import ConditionFailed
-from sluice.services.acquire import RETRY_ROUNDS
 from sluice.services.configuration import CACHE_MS
 from sluice.services.denials import DENIAL_MS
+from sluice.services.taking import RETRY_ROUNDS
 from tests.fakes import FakeClock
 from tests.integration.conftest import Host
 from tests.integration.test_acquire import per_minute

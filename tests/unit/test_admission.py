@@ -3,6 +3,7 @@
 import pytest
 
 from sluice.core import admission, bucket
+from sluice.core.admission import Member
 from sluice.core.errors import NeverAdmissible, NoLimits, UnknownLimit
 from sluice.core.limits import Limit, LimitSet, Source, resolve
 
@@ -11,43 +12,75 @@ RPM = Limit(10, 10, 10, 60)
 TPM = Limit(1000, 2000, 1000, 60)
 LIMITS = resolve([(Source.RESOURCE, {"rpm": RPM}), (Source.SYSTEM, {"tpm": TPM, "off": None}), (Source.SYSTEM, {})])
 
+ASKS = Member("e", LIMITS, asks=True)
+ONLY_DEFAULTS = resolve([(Source.SYSTEM, {"rpm": RPM})])
+
 
 def balances(limits: LimitSet, levels_milli: dict[str, int]) -> dict[str, int]:
     return {name: level - bucket.refill_milli(limits.parameters[name], NOW) for name, level in levels_milli.items()}
 
 
 def test_demand_is_in_millitokens() -> None:
-    assert admission.demand_milli("e", "r", {"rpm": 1, "tpm": 0}, LIMITS) == {"rpm": 1000, "tpm": 0}
+    assert admission.demand_milli("r", {"rpm": 1, "tpm": 0}, ASKS) == {"rpm": 1000, "tpm": 0}
 
 
 def test_a_switched_off_limit_is_accepted_and_takes_nothing() -> None:
     off = resolve([(Source.RESOURCE, {"rpm": None}), (Source.SYSTEM, {"rpm": RPM, "tpm": TPM})])
-    assert admission.demand_milli("e", "r", {"rpm": 99, "tpm": 1}, off) == {"tpm": 1000}
+    admission.check_names("e", "r", {"rpm": 99, "tpm": 1}, [Member("e", off, asks=True)])
+    assert admission.demand_milli("r", {"rpm": 99, "tpm": 1}, Member("e", off, asks=True)) == {"tpm": 1000}
     only_off = resolve([(Source.RESOURCE, {"rpm": None})])
-    assert admission.demand_milli("e", "r", {"rpm": 99}, only_off) == {}
+    assert admission.demand_milli("r", {"rpm": 99}, Member("e", only_off, asks=True)) == {}
 
 
 def test_an_unknown_limit_names_its_field() -> None:
     with pytest.raises(UnknownLimit) as raised:
-        admission.demand_milli("e", "r", {"rpm": 1, "nope": 1}, LIMITS)
+        admission.check_names("e", "r", {"rpm": 1, "nope": 1}, [ASKS])
     assert raised.value.field == "consume.nope"
 
 
-def test_an_unknown_limit_is_said_first_whatever_the_order() -> None:
-    for consume in ({"rpm": 11, "nope": 1}, {"nope": 1, "rpm": 11}):
-        with pytest.raises(UnknownLimit):
-            admission.demand_milli("e", "r", consume, LIMITS)
+def test_a_name_must_be_known_at_some_member_of_the_chain() -> None:
+    above = Member("p", resolve([(Source.ENTITY, {"tpd": TPM}), (Source.SYSTEM, {"rpm": RPM})]), asks=False)
+    consume = {"rpm": 1, "tpd": 1}
+    admission.check_names("e", "r", consume, [ASKS, above])
+    assert admission.demand_milli("r", consume, ASKS) == {"rpm": 1000}
+    with pytest.raises(UnknownLimit):
+        admission.check_names("e", "r", {"nope": 1}, [ASKS, above])
+
+
+def test_a_member_above_takes_part_only_with_limits_of_its_own() -> None:
+    limits = resolve([(Source.ENTITY_DEFAULT, {"tpd": TPM}), (Source.RESOURCE, {"rpm": RPM})])
+    assert admission.demand_milli("r", {"rpm": 1, "tpd": 1}, Member("p", limits, asks=False)) == {"tpd": 1000}
+    assert admission.demand_milli("r", {"rpm": 1, "tpd": 1}, Member("p", limits, asks=True)) == {
+        "rpm": 1000,
+        "tpd": 1000,
+    }
+    with pytest.raises(UnknownLimit):
+        admission.check_names("e", "r", {"rpm": 1}, [Member("p", limits, asks=False)])
+
+
+def test_a_chain_passes_when_its_last_member_does() -> None:
+    seen = balances(LIMITS, {"rpm": 0, "tpm": 0})
+    early = admission.refusal("e", "r", LIMITS, seen, {"tpm": 1000}, NOW, NOW)
+    late = admission.refusal("p", "r", LIMITS, seen, {"rpm": 1000}, NOW, NOW)
+    assert early is not None
+    assert late is not None
+    merged = admission.merged_refusal([early, late])
+    assert (merged.retry_after_ms, merged.admit_at_ms) == (late.retry_after_ms, late.admit_at_ms)
+    assert [violation.entity for violation in merged.violations] == ["e", "p"]
+    assert [level.entity for level in merged.levels] == ["e", "p"]
 
 
 def test_no_limits_at_all() -> None:
     with pytest.raises(NoLimits):
-        admission.demand_milli("e", "r", {"rpm": 1}, resolve([]))
+        admission.check_names(
+            "e", "r", {"rpm": 1}, [Member("e", resolve([]), asks=True), Member("p", ONLY_DEFAULTS, asks=False)]
+        )
 
 
 def test_above_the_burst_is_never_admissible() -> None:
-    assert admission.demand_milli("e", "r", {"rpm": 10}, LIMITS)
+    assert admission.demand_milli("r", {"rpm": 10}, ASKS)
     with pytest.raises(NeverAdmissible) as raised:
-        admission.demand_milli("e", "r", {"rpm": 11}, LIMITS)
+        admission.demand_milli("r", {"rpm": 11}, ASKS)
     assert (raised.value.limit, raised.value.requested, raised.value.burst) == ("rpm", 11, 10)
 
 

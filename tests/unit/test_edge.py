@@ -55,3 +55,10 @@ def test_pauses_of_the_product_are_jittered_milliseconds(monkeypatch: pytest.Mon
         store._retries.run(throttled, repeatable=False, writes=True)
     assert slept == [0.010, 0.020, 0.040, 0.080]
     assert drawn == [10, 20, 40, 80]
+
+
+def test_a_transaction_token_is_short_enough_and_never_the_same() -> None:
+    """An engine that does not check the length hides that AWS refuses a longer one."""
+    tokens = {shell.new_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert {len(token) for token in tokens} == {32}

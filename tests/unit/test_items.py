@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sluice.core.bucket import Parameters
 from sluice.core.limits import SYSTEM, Limit, OnUnavailable
 from sluice.repository import items, keys
-from sluice.repository.items import Bucket, BucketLimit, StoredLimits, UnknownShape
+from sluice.repository.items import Bucket, BucketLimit, Entity, StoredLimits, UnknownShape
 from sluice.repository.wire import Item, Value
 
 names = st.from_regex(r"\A[a-z][a-z0-9_]{0,31}\Z")
@@ -48,6 +48,32 @@ def test_a_bucket_comes_back_as_it_was(bucket: Bucket) -> None:
 def test_limits_come_back_as_they_were(limits: dict[str, Limit | None]) -> None:
     stored = StoredLimits(limits, OnUnavailable.ALLOW, 3, 1, 2)
     assert items.decode_limits(items.encode_limits(keys.limits("ns", SYSTEM), {}, stored)) == stored
+
+
+@given(
+    st.builds(
+        Entity,
+        entity=st.text(max_size=5),
+        name=st.none() | st.text(max_size=5),
+        parent=st.none() | st.text(max_size=5),
+        cascade=st.booleans(),
+        metadata=st.dictionaries(
+            st.text(max_size=3), st.none() | st.booleans() | whole | st.text(max_size=3), max_size=3
+        ),
+        version=st.integers(1, 9),
+        created_at_ms=whole,
+        updated_at_ms=whole,
+    )
+)
+def test_an_entity_comes_back_as_it_was(entity: Entity) -> None:
+    assert items.decode_entity(items.encode_entity(keys.entity("ns", "e"), {}, entity)) == entity
+
+
+def test_an_entity_of_an_unknown_shape_raises() -> None:
+    item = items.encode_entity(keys.entity("ns", "e"), {}, Entity("e", None, None, True, {}, 1, 1, 1))
+    for broken in ({**item, "kind": "limits"}, {**item, "metadata": "x"}, {**item, "v": "1"}, {**item, "name": 7}):
+        with pytest.raises(UnknownShape):
+            items.decode_entity(broken)
 
 
 def test_limit_names_with_underscores_do_not_mix_up() -> None:

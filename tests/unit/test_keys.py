@@ -49,6 +49,7 @@ def test_no_item_of_one_kind_can_pose_as_another(namespace: str, entity: str, re
         keys.limits(namespace, Scope(entity, resource)),
         keys.limits(namespace, Scope(entity, DEFAULT_RESOURCE)),
         keys.schema_version(namespace),
+        keys.entity(namespace, entity),
     ]
     assert len(set(made)) == len(made)
 
@@ -100,6 +101,17 @@ def test_index_keys_of_entity_limits() -> None:
     assert (made["GSI3PK"], made["GSI3SK"]) == ("ns/ENTITY_CONFIG#_default_", "user-1")
     assert made["GSI4SK"] == "ns/ENTITY#user-1"
     assert keys.limits_indexes("ns", SYSTEM).keys() == {"GSI4PK", "GSI4SK"}
+
+
+def test_keys_of_an_entity() -> None:
+    assert keys.entity("ns", "user-1") == ("ns/ENTITY#user-1", "#META")
+    partition = zlib.crc32(b"user-1") % 8
+    made = keys.entity_indexes("ns", "user-1", "team")
+    assert (made["GSI1PK"], made["GSI1SK"]) == ("ns/PARENT#team", "CHILD#user-1")
+    assert (made["GSI3PK"], made["GSI3SK"]) == (f"ns/ENTITIES#{partition}", "user-1")
+    assert "GSI1PK" not in keys.entity_indexes("ns", "user-1", None)
+    assert keys.children("ns", "team") == "ns/PARENT#team"
+    assert keys.buckets_of("ns", "user-1") == keys.bucket_indexes("ns", "user-1", "r", 0)["GSI3PK"]
 
 
 def test_key_of_an_item() -> None:

@@ -133,10 +133,13 @@ def test_fill_time_of_a_set() -> None:
     assert resolve([(Source.SYSTEM, {"a": Limit(10, 20, 10, 60), "b": Limit(1, 1, 1, 1)})]).fill_time_ms == 120_000
 
 
-def test_the_fingerprint_of_a_set_ignores_where_its_limits_come_from() -> None:
+def test_the_fingerprint_of_a_set_tells_only_whether_its_bucket_expires() -> None:
     here = resolve([(Source.RESOURCE, {"a": A, "b": B})])
-    there = resolve([(Source.ENTITY, {"a": A}), (Source.SYSTEM, {"b": B, "c": None})])
-    assert here.fingerprint == there.fingerprint == fingerprint({"a": A, "b": B})
+    there = resolve([(Source.RESOURCE, {"a": A}), (Source.SYSTEM, {"b": B, "c": None})])
+    own = resolve([(Source.ENTITY, {"a": A}), (Source.SYSTEM, {"b": B})])
+    assert here.fingerprint == there.fingerprint == fingerprint({"a": A, "b": B}, expires=True)
+    assert own.fingerprint == fingerprint({"a": A, "b": B}, expires=False) != here.fingerprint
+    assert own.own == {"a"}
 
 
 def test_parameters_are_millitokens_and_milliseconds() -> None:
@@ -158,19 +161,20 @@ sets = st.dictionaries(names, definitions, max_size=5)
 
 @given(sets, sets)
 def test_fingerprints_are_equal_just_for_equal_limits(one: dict[str, Limit], other: dict[str, Limit]) -> None:
-    assert (fingerprint(one) == fingerprint(other)) == (one == other)
+    assert (fingerprint(one, expires=True) == fingerprint(other, expires=True)) == (one == other)
 
 
 @given(sets, st.randoms())
 def test_the_order_of_definition_does_not_matter(limits: dict[str, Limit], random: Random) -> None:
     shuffled = list(limits.items())
     random.shuffle(shuffled)
-    assert fingerprint(dict(shuffled)) == fingerprint(limits)
+    assert fingerprint(dict(shuffled), expires=True) == fingerprint(limits, expires=True)
 
 
 def test_the_fingerprint_is_the_same_in_every_process() -> None:
     """Hole: Python's salted hash."""
-    program = "from sluice.core.limits import *; print(fingerprint({'a': Limit(1, 1, 1, 60), 'b': Limit(2, 2, 2, 60)}))"
+    limits = "{'a': Limit(1, 1, 1, 60), 'b': Limit(2, 2, 2, 60)}"
+    program = f"from sluice.core.limits import *; print(fingerprint({limits}, expires=True))"
     seen = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -181,4 +185,4 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    assert seen == {fingerprint({"b": B, "a": A})}
+    assert seen == {fingerprint({"b": B, "a": A}, expires=True)}

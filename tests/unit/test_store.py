@@ -14,7 +14,7 @@ from botocore.exceptions import (
 )
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from sluice.core.errors import Ambiguous, Contended
+from sluice.core.errors import Ambiguous, Contended, Unavailable
 from sluice.repository.keys import Key
 from sluice.repository.requests import UpdateRequest
 from sluice.repository.retries import ATTEMPTS_MAX, LOST_ANSWERS_MAX, NotSent, Retries, Throttled
@@ -150,8 +150,9 @@ def test_reads_are_repeated_after_a_lost_answer() -> None:
     assert store.get(KEY, consistent=True) == ITEM
     assert client.calls[0][1]["ConsistentRead"] is True
     store, client = store_on(ReadTimeoutError(**URL))
-    with pytest.raises(Ambiguous):
+    with pytest.raises(Unavailable) as raised:
         store.get(KEY)
+    assert not isinstance(raised.value, Ambiguous)
     assert len(client.calls) == LOST_ANSWERS_MAX
 
 

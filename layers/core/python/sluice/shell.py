@@ -6,7 +6,8 @@ Everything below gets what it needs as an argument; nothing else reads the envir
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +19,13 @@ from botocore.config import Config
 from sluice.core.signals import METRICS_NAMESPACE, Meter, Signal
 from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore, Store
-from sluice.services.acquire import Acquire
+from sluice.services.acquire import CHAIN_MAX, Acquire, Task
 from sluice.services.configuration import Configuration
 from sluice.services.denials import DenyCache
+from sluice.services.entities import Entities
 from sluice.services.images import ImageCache
 from sluice.services.limits import Limits
+from sluice.services.taking import Taken, Taker
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -31,6 +34,9 @@ CONNECT_TIMEOUT_S: Final = 1
 
 # From the operating system: a restored snapshot would repeat any other.
 _random_below: Final = secrets.randbelow
+
+# Started by the first chain, so that no thread is part of a snapshot.
+_threads: Final = ThreadPoolExecutor(max_workers=CHAIN_MAX, thread_name_prefix="chain")
 
 logger = Logger()
 metrics = Metrics(namespace=METRICS_NAMESPACE)
@@ -65,6 +71,7 @@ class Services:
 
     acquire: Acquire
     configuration: Configuration
+    entities: Entities
     limits: Limits
     store: Store
 
@@ -97,14 +104,44 @@ def make_client(environment: Environment) -> "DynamoDBClient":
 
 def build_services(environment: Environment, client: "DynamoDBClient", meter: Meter) -> Services:
     store = DynamoStore(client, environment.table, Retries(_sleep_ms, _random_below, meter))
-    configuration = Configuration(store, clock_ms)
-    limits = Limits(store, configuration, clock_ms, _random_below)
-    acquire = Acquire(store, configuration, ImageCache(), DenyCache(), clock_ms, _random_below, meter)
-    return Services(acquire, configuration, limits, store)
+    configuration = Configuration(store, timer_ms)
+    taker = Taker(store, configuration, ImageCache(), DenyCache(), clock_ms, _random_below, meter)
+    return Services(
+        acquire=Acquire(configuration, taker, run_all, meter),
+        configuration=configuration,
+        entities=Entities(store, configuration, clock_ms, _random_below, new_token),
+        limits=Limits(store, configuration, clock_ms, _random_below),
+        store=store,
+    )
+
+
+def run_all(tasks: Sequence[Task]) -> list[Taken | Exception]:
+    """At once, in threads: the members of a chain wait for the network, not for each other."""
+    futures = [_threads.submit(task) for task in tasks]
+    outcomes: list[Taken | Exception] = []
+    for future in futures:
+        error = future.exception()
+        if error is None:
+            outcomes.append(future.result())
+        elif isinstance(error, Exception):
+            outcomes.append(error)
+        else:
+            raise error
+    return outcomes
+
+
+def new_token() -> str:
+    """Names one transaction. DynamoDB takes 36 characters at most."""
+    return secrets.token_hex(16)
 
 
 def clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def timer_ms() -> int:
+    """For what lives so and so long: it never runs backwards."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def _sleep_ms(duration_ms: int) -> None:

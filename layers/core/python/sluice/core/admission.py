@@ -1,6 +1,6 @@
 """May this request pass? Decided from balances alone; nothing here reads or writes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sluice.core import bucket as math
@@ -20,19 +20,53 @@ class Admission:
     degraded: bool = False
 
 
-def demand_milli(entity: str, resource: str, consume: Mapping[str, int], limits: LimitSet) -> dict[str, int]:
-    """What to take from which limit. A limit that is switched off is known and takes nothing."""
-    if not limits.limits and not limits.switched_off:
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One entity of a chain and the limits of its bucket.
+
+    `asks`: it is the one that asks, so all its limits apply. A member above takes part only with limits set on itself:
+    else a default for every user would cap the whole org. Its bucket has all of them all the same, because one day it
+    may ask by itself.
+    """
+
+    entity: str
+    limits: LimitSet
+    asks: bool
+
+    @property
+    def names(self) -> Collection[str]:
+        return self.limits.limits.keys() if self.asks else self.limits.own
+
+
+def check_names(entity: str, resource: str, consume: Mapping[str, int], chain: Sequence[Member]) -> None:
+    """Every name must be known at some member of the chain. All names are checked before any amount is."""
+    known = {name for member in chain for name in (*member.names, *member.limits.switched_off)}
+    if not known:
         raise NoLimits(entity, resource)
-    # All names before any amount: the answer must not depend on the order of a JSON object.
     for name in consume:
-        if name not in limits.limits and name not in limits.switched_off:
+        if name not in known:
             raise UnknownLimit(f"consume.{name}", "no such limit is defined for this entity and resource")
-    demand = {name: amount for name, amount in consume.items() if name in limits.limits}
+
+
+def demand_milli(resource: str, consume: Mapping[str, int], member: Member) -> dict[str, int]:
+    """What to take from one member: only names that apply there. A limit that is switched off takes nothing."""
+    demand = {name: amount for name, amount in consume.items() if name in member.names}
     for name, amount in demand.items():
-        if amount > limits.limits[name].burst:
-            raise NeverAdmissible(entity, resource, name, amount, limits.limits[name].burst)
+        burst = member.limits.limits[name].burst
+        if amount > burst:
+            raise NeverAdmissible(member.entity, resource, name, amount, burst)
     return {name: amount * math.MILLI for name, amount in demand.items()}
+
+
+def merged_refusal(refusals: Sequence[LimitExceeded]) -> LimitExceeded:
+    """One answer for a chain: it passes when the last of its members does."""
+    retry_after_ms = max(refused.retry_after_ms for refused in refusals)
+    return LimitExceeded(
+        [violation for refused in refusals for violation in refused.violations],
+        max(refused.admit_at_ms for refused in refusals),
+        retry_after_ms,
+        [level for refused in refusals for level in refused.levels],
+    )
 
 
 def short_limits(

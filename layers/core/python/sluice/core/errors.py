@@ -31,6 +31,10 @@ class PreconditionFailed(SluiceError):
     """The caller's If-Match names another version than the stored one. Nothing was changed."""
 
 
+class InUse(SluiceError):
+    """Something still depends on what should be removed. Nothing was changed."""
+
+
 class NoLimits(SluiceError):
     """No limit at all is defined for this entity and resource."""
 

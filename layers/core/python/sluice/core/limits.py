@@ -111,7 +111,8 @@ class LimitSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprint(self.limits)
+        """Of the limits, and of whether such a bucket expires: both are written by a rebase."""
+        return fingerprint(self.limits, expires=self.expires)
 
     @cached_property
     def fill_time_ms(self) -> int:
@@ -120,6 +121,11 @@ class LimitSet:
     @cached_property
     def expires(self) -> bool:
         return OWN_SOURCES.isdisjoint(self.sources.values())
+
+    @cached_property
+    def own(self) -> frozenset[str]:
+        """The names that are set on the entity itself."""
+        return frozenset(name for name, source in self.sources.items() if source in OWN_SOURCES)
 
 
 def define_limit(
@@ -177,9 +183,10 @@ def resolve(levels: Sequence[tuple[Source, LimitsByName]]) -> LimitSet:
     return LimitSet(MappingProxyType(limits), MappingProxyType(sources), frozenset(switched_off))
 
 
-def fingerprint(limits: Mapping[str, Limit]) -> str:
-    """Equal for equal limits, whatever their order or source. Sixteen hex digits: a collision needs 2^32 sets."""
-    canonical = ";".join(
+def fingerprint(limits: Mapping[str, Limit], *, expires: bool) -> str:
+    """Equal for equal limits, whatever their order. Sixteen hex digits: a collision needs 2^32 sets."""
+    canonical = "expires;" if expires else "stays;"
+    canonical += ";".join(
         f"{name}={limit.capacity},{limit.burst},{limit.refill_amount},{limit.refill_period_seconds}"
         for name, limit in sorted(limits.items())
     )

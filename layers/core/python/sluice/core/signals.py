@@ -14,6 +14,7 @@ class Signal(StrEnum):
     CONTENDED = "Contended"
     UNAVAILABLE = "Unavailable"
     FAIL_OPEN_ADMISSIONS = "FailOpenAdmissions"
+    GIVE_BACKS_LOST = "GiveBacksLost"
     STORE_THROTTLES = "StoreThrottles"
     STORE_CONFLICTS = "StoreConflicts"
     STORE_AMBIGUOUS_WRITES = "StoreAmbiguousWrites"

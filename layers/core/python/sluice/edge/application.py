@@ -42,7 +42,8 @@ class Route:
     def __init__(self, path: str, methods: frozenset[str]) -> None:
         self.path = path
         self.methods = methods
-        self._pattern = re.compile(re.sub(r"<\w+>", "[^/]+", path))
+        # No control characters: the router would drop a newline at the end, and act on another id.
+        self._pattern = re.compile(re.sub(r"<\w+>", r"[^/\\x00-\\x1f\\x7f]+", path))
 
     def matches(self, path: str) -> bool:
         return self._pattern.fullmatch(path) is not None

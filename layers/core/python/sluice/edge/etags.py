@@ -1,21 +1,45 @@
-"""ETags and If-Match (RFC 9110): a writer says which version it has seen."""
+"""ETags and If-Match (RFC 9110): a writer says which version it has seen.
 
-from sluice.repository.items import StoredLimits
-from sluice.services.limits import Precondition, any_version
+A tag has the creation time too: what was removed and made again starts at version 1 once more.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from sluice.repository.items import Entity, StoredLimits
+
+T = TypeVar("T")
+
+# A comma may stand inside a tag. A weak one is matched with its prefix, and so equals no tag of ours.
+_TAG: Final = re.compile(r'(?:W/)?"[^"]*"')
 
 
 def limits_etag(stored: StoredLimits) -> str:
-    """With the creation time: a level that was removed and made again starts at version 1 once more."""
-    return f'"{stored.created_at_ms}-{stored.config_version}"'
+    return _tag(stored.created_at_ms, stored.config_version)
 
 
-def if_match(header: str | None) -> Precondition:
-    """Any of the listed tags, or `*` for whatever exists. Weak tags never match."""
+def entity_etag(entity: Entity) -> str:
+    return _tag(entity.created_at_ms, entity.version)
+
+
+def limits_if_match(header: str | None) -> Callable[[StoredLimits | None], bool]:
+    return _precondition(header, limits_etag)
+
+
+def entity_if_match(header: str | None) -> Callable[[Entity | None], bool]:
+    return _precondition(header, entity_etag)
+
+
+def _tag(created_at_ms: int, version: int) -> str:
+    return f'"{created_at_ms}-{version}"'
+
+
+def _precondition(header: str | None, etag: Callable[[T], str]) -> Callable[[T | None], bool]:
+    """Any of the listed tags, or `*` alone for whatever exists. Weak tags never match."""
     if header is None:
-        return any_version
-    tags = {tag.strip() for tag in header.split(",")}
-
-    def matches(stored: StoredLimits | None) -> bool:
-        return stored is not None and ("*" in tags or limits_etag(stored) in tags)
-
-    return matches
+        return lambda _stored: True
+    if header.strip() == "*":
+        return lambda stored: stored is not None
+    tags = frozenset(_TAG.findall(header))
+    return lambda stored: stored is not None and etag(stored) in tags

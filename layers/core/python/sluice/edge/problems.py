@@ -66,7 +66,7 @@ INTERNAL: Final = Problem(
 UNAVAILABLE: Final = Problem(
     HTTPStatus.SERVICE_UNAVAILABLE,
     "unavailable",
-    "the table does not answer; nothing was changed",
+    "the table does not answer",
     headers={"Retry-After": "1"},
 )
 AMBIGUOUS: Final = replace(UNAVAILABLE, detail="the table does not answer; the request may have been applied")
@@ -81,6 +81,8 @@ def problem_of(error: errors.SluiceError) -> Problem:
             problem = invalid_request(error.field, error.detail)
         case errors.NotFound():
             problem = Problem(HTTPStatus.NOT_FOUND, "not-found", str(error))
+        case errors.InUse():
+            problem = Problem(HTTPStatus.CONFLICT, "in-use", str(error))
         case errors.PreconditionFailed():
             problem = Problem(HTTPStatus.PRECONDITION_FAILED, "precondition-failed", str(error), {"field": "if-match"})
         case errors.NoLimits():

@@ -11,6 +11,7 @@ from sluice.repository.wire import Item, Value
 
 BUCKET: Final = "bucket"
 LIMITS: Final = "limits"
+ENTITY: Final = "entity"
 
 BUCKET_FIELDS: Final = ("tk", "cp", "bx", "ra", "rp", "tc")
 
@@ -67,6 +68,20 @@ class StoredLimits:
     limits: LimitsByName
     on_unavailable: OnUnavailable | None
     config_version: int
+    created_at_ms: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Whoever consumes. `cascade`: what it takes is taken from its parent as well."""
+
+    entity: str
+    name: str | None
+    parent: str | None
+    cascade: bool
+    metadata: Mapping[str, Value]
+    version: int
     created_at_ms: int
     updated_at_ms: int
 
@@ -180,6 +195,42 @@ def encode_limits(key: keys.Key, indexes: Mapping[str, str], stored: StoredLimit
         item[f"l_{name}_bx"] = limit.burst
         item[f"l_{name}_ra"] = limit.refill_amount
         item[f"l_{name}_rp"] = limit.refill_period_seconds
+    return item
+
+
+def decode_entity(item: Mapping[str, Value]) -> Entity:
+    _check_kind(item, ENTITY)
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict):
+        raise UnknownShape(item, "metadata is not a map")
+    return Entity(
+        entity=_text(item, "entity_id"),
+        name=_text(item, "name") if "name" in item else None,
+        parent=_text(item, "parent_id") if "parent_id" in item else None,
+        cascade=item.get("cascade") is True,
+        metadata=metadata,
+        version=_whole(item, "v"),
+        created_at_ms=_whole(item, "created_at"),
+        updated_at_ms=_whole(item, "updated_at"),
+    )
+
+
+def encode_entity(key: keys.Key, indexes: Mapping[str, str], entity: Entity) -> Item:
+    item: Item = {
+        **key.attributes,
+        **indexes,
+        "kind": ENTITY,
+        "entity_id": entity.entity,
+        "cascade": entity.cascade,
+        "metadata": dict(entity.metadata),
+        "v": entity.version,
+        "created_at": entity.created_at_ms,
+        "updated_at": entity.updated_at_ms,
+    }
+    if entity.name is not None:
+        item["name"] = entity.name
+    if entity.parent is not None:
+        item["parent_id"] = entity.parent
     return item
 
 

@@ -20,6 +20,7 @@ _UNSAFE: Final = re.compile(r"[%#/!\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 STATE: Final = "#STATE"
 CONFIG: Final = "#CONFIG"
+META: Final = "#META"
 VERSION: Final = "#VERSION"
 
 
@@ -43,20 +44,21 @@ def encode(component: str) -> str:
     return _UNSAFE.sub(_escape, component)
 
 
-def bucket(namespace: str, entity: str, resource: str, shard: int, call_fingerprint: str | None = None) -> Key:
+def bucket(namespace: str, entity_id: str, resource: str, shard: int, call_fingerprint: str | None = None) -> Key:
     """A bucket under per-call limits is another bucket than the one under stored limits: its limits are in its key."""
     name = _bucket_resource(resource, call_fingerprint)
-    return Key(f"{encode(namespace)}/BUCKET#{encode(entity)}#{name}#{shard}", STATE)
+    return Key(f"{encode(namespace)}/BUCKET#{encode(entity_id)}#{name}#{shard}", STATE)
 
 
 def bucket_indexes(
-    namespace: str, entity: str, resource: str, shard: int, call_fingerprint: str | None = None
+    namespace: str, entity_id: str, resource: str, shard: int, call_fingerprint: str | None = None
 ) -> dict[str, str]:
     name = _bucket_resource(resource, call_fingerprint)
+    by_resource = f"{encode(namespace)}/RESOURCE#{encode(resource)}"
     return {
-        **_index(schema.GSI2, f"{encode(namespace)}/RESOURCE#{encode(resource)}", f"BUCKET#{encode(entity)}#{shard}"),
-        **_index(schema.GSI3, f"{encode(namespace)}/ENTITY#{encode(entity)}", f"BUCKET#{name}#{shard}"),
-        **namespace_index(namespace, bucket(namespace, entity, resource, shard, call_fingerprint)),
+        **_index(schema.GSI2, by_resource, f"BUCKET#{encode(entity_id)}#{shard}"),
+        **_index(schema.GSI3, buckets_of(namespace, entity_id), f"BUCKET#{name}#{shard}"),
+        **namespace_index(namespace, bucket(namespace, entity_id, resource, shard, call_fingerprint)),
     }
 
 
@@ -78,6 +80,32 @@ def limits_indexes(namespace: str, scope: Scope) -> dict[str, str]:
     elif scope.resource is not None:
         indexes |= _index(schema.GSI3, f"{prefix}/RESOURCES", encode(scope.resource))
     return indexes
+
+
+def entity(namespace: str, entity_id: str) -> Key:
+    return Key(f"{encode(namespace)}/ENTITY#{encode(entity_id)}", META)
+
+
+def entity_indexes(namespace: str, entity_id: str, parent: str | None) -> dict[str, str]:
+    """GSI1 lists the children of a parent; GSI3 all entities, spread by a checksum of their id."""
+    partition = zlib.crc32(entity_id.encode()) % NAMESPACE_PARTITIONS
+    indexes = {
+        **_index(schema.GSI3, f"{encode(namespace)}/ENTITIES#{partition}", encode(entity_id)),
+        **namespace_index(namespace, entity(namespace, entity_id)),
+    }
+    if parent is not None:
+        indexes |= _index(schema.GSI1, children(namespace, parent), f"CHILD#{encode(entity_id)}")
+    return indexes
+
+
+def children(namespace: str, parent: str) -> str:
+    """The partition of GSI1 that holds the children of an entity."""
+    return f"{encode(namespace)}/PARENT#{encode(parent)}"
+
+
+def buckets_of(namespace: str, entity_id: str) -> str:
+    """The partition of GSI3 that holds the buckets of an entity."""
+    return f"{encode(namespace)}/ENTITY#{encode(entity_id)}"
 
 
 def schema_version(namespace: str) -> Key:

@@ -57,9 +57,13 @@ class Retries:
         if isinstance(failure, Conflict) and not lost_answers:
             return Contended(contended_wait_ms(self._random_below))
         self._meter.count(Signal.UNAVAILABLE)
-        if lost_answers and writes:
-            self._meter.count(Signal.STORE_AMBIGUOUS_WRITES)
-        return Ambiguous("the answer was lost") if lost_answers else failure
+        if not lost_answers:
+            return failure
+        if not writes:
+            # A read that was lost leaves no doubt: it changed nothing.
+            return Unavailable("the answer was lost")
+        self._meter.count(Signal.STORE_AMBIGUOUS_WRITES)
+        return Ambiguous("the answer was lost")
 
     def _count(self, failure: SluiceError) -> None:
         if isinstance(failure, Conflict):

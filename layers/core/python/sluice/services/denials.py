@@ -35,6 +35,10 @@ class DenyCache:
         with self._lock:
             self._denials[image.key.pk] = _Denial(image, denied_ms)
 
+    def forget(self, key: Key) -> None:
+        with self._lock:
+            self._denials.pop(key.pk, None)
+
     def image(self, key: Key, fingerprint: str, now_ms: int) -> Bucket | None:
         """The image of a refusal less than DENIAL_MS ago, if it is under these limits."""
         with self._lock:

@@ -10,7 +10,7 @@ from sluice.core.limits import SYSTEM, LimitsByName, OnUnavailable, Scope, check
 from sluice.repository import keys
 from sluice.repository.items import StoredLimits, decode_limits, encode_limits
 from sluice.repository.requests import PutRequest
-from sluice.repository.store import Applied, Outcome, Store
+from sluice.repository.store import Applied, ConditionFailed, Outcome, Store
 from sluice.repository.wire import Item, Value
 from sluice.services.configuration import Configuration
 
@@ -90,7 +90,7 @@ class Limits:
             outcome = self._store.delete(
                 {"Key": key, "ConditionExpression": condition, "ExpressionAttributeValues": values}
             )
-            if isinstance(outcome, Applied):
+            if isinstance(outcome, Applied) or _removed_before(outcome, before):
                 self._configuration.forget(namespace)
                 return
             before = _stored(outcome)
@@ -118,6 +118,12 @@ def _as_seen(stored: StoredLimits) -> tuple[str, dict[str, Value]]:
     """Removed and made again, a level starts at version 1 once more: its creation time tells the two apart."""
     values: dict[str, Value] = {":version": stored.config_version, ":created": stored.created_at_ms}
     return "config_version = :version AND created_at = :created", values
+
+
+def _removed_before(outcome: ConditionFailed, before: StoredLimits) -> bool:
+    """After a lost answer, what should be removed may be gone because the first try removed it."""
+    now = _stored(outcome)
+    return outcome.repeated and (now is None or now.created_at_ms != before.created_at_ms)
 
 
 def _stored(outcome: Outcome) -> StoredLimits | None:
