@@ -5,6 +5,7 @@ import pytest
 from sluice.core import admission, bucket
 from sluice.core.admission import Member
 from sluice.core.errors import NeverAdmissible, NoLimits, UnknownLimit
+from sluice.core.levels import Level
 from sluice.core.limits import Limit, LimitSet, Source, resolve
 
 NOW = 1_800_000_000_000
@@ -117,3 +118,21 @@ def test_levels_are_whole_tokens_down() -> None:
     assert (level.entity, rpm.remaining, tpm.remaining) == ("e", 9, -1)
     assert (rpm.capacity, rpm.window_seconds, rpm.full_in_ms) == (10, 60, 6)
     assert (tpm.capacity, tpm.window_seconds, tpm.full_in_ms) == (1000, 60, 120_001)
+
+
+def test_levels_are_worked_out_once_and_only_when_asked_for() -> None:
+    asked: list[int] = []
+
+    def measure() -> tuple[Level, ...]:
+        asked.append(1)
+        return (Level("e", ()),)
+
+    admitted = admission.Admission("e", "r", {"rpm": 1}, measure=measure)
+    assert asked == []
+    assert admitted.levels == admitted.levels == (Level("e", ()),)
+    assert asked == [1]
+    assert admission.Admission("e", "r", {"rpm": 1}, degraded=True).levels == ()
+
+
+def test_names_that_the_asking_entity_knows_are_known() -> None:
+    admission.check_names("e", "r", {"rpm": 1, "tpm": 1}, [ASKS])

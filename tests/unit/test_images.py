@@ -52,16 +52,16 @@ def test_time_alone_makes_an_image_say_full(images: ImageCache) -> None:
 
 def test_what_fitted_when_the_image_said_full_is_tried_again(images: ImageCache) -> None:
     images.remember(image(50_000))
-    images.learn(LIMITS, {"rpm": Form.SPEND}, image(40_000, version=9), NOW + 20_000)
+    assert images.guess(KEY, LIMITS, DEMAND, NOW + 20_000).unsure == {"rpm"}
+    images.remember(image(40_000, version=9), {"rpm": Form.SPEND})
     assert form(images, NOW + 60_000) is Form.SPEND
-    images.learn(LIMITS, {"rpm": Form.SPEND_FROM_FULL}, image(40_000, version=10), NOW + 60_000)
+    images.remember(image(40_000, version=10), {"rpm": Form.SPEND_FROM_FULL})
     assert form(images, NOW + 120_000) is Form.SPEND_FROM_FULL
 
 
-def test_nothing_is_learned_while_the_image_does_not_say_full(images: ImageCache) -> None:
+def test_a_guess_is_sure_while_the_image_does_not_say_full(images: ImageCache) -> None:
     images.remember(image(10_000))
-    images.learn(LIMITS, {"rpm": Form.SPEND}, image(9_000, version=2), NOW)
-    assert form(images, NOW + 60_000) is Form.SPEND_FROM_FULL
+    assert images.guess(KEY, LIMITS, DEMAND, NOW).unsure == set()
 
 
 def test_an_older_answer_does_not_replace_a_newer_image(images: ImageCache) -> None:

@@ -1,7 +1,8 @@
 """May this request pass? Decided from balances alone; nothing here reads or writes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sluice.core import bucket as math
 from sluice.core.errors import LimitExceeded, NeverAdmissible, NoLimits, UnknownLimit, Violation
@@ -9,15 +10,20 @@ from sluice.core.levels import Level, LimitLevel
 from sluice.core.limits import Limit, LimitSet
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Admission:
     """An admitted request. `degraded`: let through unchecked because the table did not answer."""
 
     entity: str
     resource: str
     consumed: Mapping[str, int]
-    levels: tuple[Level, ...] = field(default=())
     degraded: bool = False
+    measure: Callable[[], tuple[Level, ...]] = field(default=tuple, repr=False, compare=False)
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The entity first, then upwards. Worked out when somebody asks: who only wants to pass does not."""
+        return self.measure()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,8 @@ class Member:
 
 def check_names(entity: str, resource: str, consume: Mapping[str, int], chain: Sequence[Member]) -> None:
     """Every name must be known at some member of the chain. All names are checked before any amount is."""
+    if chain[0].asks and consume.keys() <= chain[0].limits.limits.keys():
+        return
     known = {name for member in chain for name in (*member.names, *member.limits.switched_off)}
     if not known:
         raise NoLimits(entity, resource)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from sluice.core.bucket import Parameters
@@ -234,14 +235,23 @@ def encode_entity(key: keys.Key, indexes: Mapping[str, str], entity: Entity) -> 
     return item
 
 
+@lru_cache(maxsize=4096)
+def _parsed(attribute: str, prefix: str) -> tuple[str, str] | None:
+    """The names of limits repeat in every image, so each is taken apart once."""
+    if not attribute.startswith(prefix):
+        return None
+    name, _, field = attribute[len(prefix) :].rpartition("_")
+    return name, field
+
+
 def _prefixed_fields(item: Mapping[str, Value], prefix: str, known: tuple[str, ...]) -> dict[str, dict[str, int]]:
     """Groups `{prefix}{name}_{field}` by name. The last underscore separates: names may contain some themselves."""
     fields: dict[str, dict[str, int]] = {}
-    start = len(prefix)
     for attribute, value in item.items():
-        if attribute[:start] != prefix:
+        parsed = _parsed(attribute, prefix)
+        if parsed is None:
             continue
-        name, _, field = attribute[start:].rpartition("_")
+        name, field = parsed
         if type(value) is not int or field not in known or not name:
             raise UnknownShape(item, f"attribute {attribute} is not understood")
         found = fields.get(name)

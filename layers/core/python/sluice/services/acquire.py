@@ -85,8 +85,12 @@ class Acquire:
             for one in taken:
                 self._taker.give_back(one)
             raise _verdict(failures)
-        levels = tuple(level for one in taken for level in one.levels)
-        return Admission(request.entity, request.resource, request.consume, levels)
+        return Admission(
+            request.entity,
+            request.resource,
+            request.consume,
+            measure=lambda: tuple(level for one in taken for level in one.levels),
+        )
 
     def _open(self, request: AcquireRequest) -> list[_Opened]:
         """The entity that asks and, while they cascade, those above it."""

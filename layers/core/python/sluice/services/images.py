@@ -1,6 +1,6 @@
 """What this process last saw of each bucket: a guess that saves a round trip, never a decision."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
@@ -20,9 +20,10 @@ IMAGES_MAX: Final = CACHE_SIZE
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """The form of each limit to try first, and the ttl as last seen."""
+    """The form of each limit to try first, and the ttl as last seen. `unsure`: those that the image calls full."""
 
     forms: Mapping[str, Form]
+    unsure: Collection[str]
     expires_at_s: int | None
 
 
@@ -55,19 +56,15 @@ class ImageCache:
                 name: seen.form_when_full.get(name, Form.SPEND_FROM_FULL) if name in full else Form.SPEND
                 for name in demand
             }
-            return Guess(forms, None if seen.image is None else seen.image.expires_at_s)
+            return Guess(forms, full, None if seen.image is None else seen.image.expires_at_s)
 
-    def learn(self, limits: LimitSet, forms_that_fitted: Mapping[str, Form], image: Bucket, now_ms: int) -> None:
-        """Takes in the image that a write returned, and which forms fitted where the image before it said full."""
+    def remember(self, image: Bucket, fitted: Mapping[str, Form] | None = None) -> None:
+        """Takes in what a write returned, and which forms fitted where the guess was unsure."""
         with self._lock:
             seen = self._seen.setdefault(image.key.pk, _Seen())
-            for name in _said_full(seen.image, limits, forms_that_fitted, now_ms):
-                seen.form_when_full[name] = forms_that_fitted[name]
+            if fitted:
+                seen.form_when_full.update(fitted)
             _keep_newer(seen, image)
-
-    def remember(self, image: Bucket) -> None:
-        with self._lock:
-            _keep_newer(self._seen.setdefault(image.key.pk, _Seen()), image)
 
 
 def _keep_newer(seen: _Seen, image: Bucket) -> None:

@@ -25,7 +25,7 @@ from sluice.repository.items import Bucket, decode_bucket, limits_hash
 from sluice.repository.store import Applied, Outcome, Store
 from sluice.services.configuration import Configuration
 from sluice.services.denials import DenyCache
-from sluice.services.images import ImageCache
+from sluice.services.images import Guess, ImageCache
 
 RETRY_ROUNDS: Final = 4
 SHARD: Final = 0
@@ -193,24 +193,22 @@ class Taker:
             return self._rebase(terms, answer.image)
         now_ms = self._clock_ms()
         self._refuse_if_short(terms, answer, now_ms)
-        forms = _fitting_forms(terms, answer.image, now_ms)
-        return self._send_debit(terms, forms, answer.image.expires_at_s, now_ms)
+        certain = Guess(_fitting_forms(terms, answer.image, now_ms), (), answer.image.expires_at_s)
+        return self._send_debit(terms, certain, now_ms)
 
     def _speculate(self, terms: Terms) -> _Answer:
         """One write on a guess: no read, and in the usual case the only call."""
         now_ms = self._clock_ms()
         guess = self._images.guess(terms.target.key, terms.limits, terms.demand, now_ms)
-        return self._send_debit(terms, guess.forms, guess.expires_at_s, now_ms)
+        return self._send_debit(terms, guess, now_ms)
 
-    def _send_debit(
-        self, terms: Terms, forms: Mapping[str, math.Form], seen_expires_at_s: int | None, now_ms: int
-    ) -> _Answer:
-        request = writes.debit(terms.target, terms.demand, forms, seen_expires_at_s, now_ms)
+    def _send_debit(self, terms: Terms, guess: Guess, now_ms: int) -> _Answer:
+        request = writes.debit(terms.target, terms.demand, guess.forms, guess.expires_at_s, now_ms)
         outcome = self._store.update(request, repeatable=False)
         answer = _Answer(isinstance(outcome, Applied), _image(outcome), now_ms)
         if answer.image is not None and _agree(terms, answer):
-            fitted = forms if answer.admitted else _fitting_forms(terms, answer.image, now_ms)
-            self._images.learn(terms.limits, fitted, answer.image, now_ms)
+            forms = guess.forms if answer.admitted else _fitting_forms(terms, answer.image, now_ms)
+            self._images.remember(answer.image, {name: forms[name] for name in guess.unsure})
         return answer
 
     def _create(self, terms: Terms) -> _Answer:
