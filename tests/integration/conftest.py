@@ -1,6 +1,5 @@
 """A process of the product, with a clock that a test moves."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from sluice.services.entities import Entities
 from sluice.services.images import ImageCache
 from sluice.services.limits import Limits
 from sluice.services.taking import Taken, Taker
+from sluice.shell import new_token
 from tests.fakes import CountingMeter, FakeClock, never_random
 from tests.recording import RecordingStore
 
@@ -114,8 +114,7 @@ def start_host(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> Callab
         configuration = Configuration(store, clock)
         limits = Limits(store, configuration, clock, never_random)
         taker = Taker(store, configuration, ImageCache(), DenyCache(), clock, never_random, meter)
-        tokens = (f"{id(store)}-{number}" for number in itertools.count())
-        entities = Entities(store, configuration, clock, never_random, lambda: next(tokens))
+        entities = Entities(store, configuration, clock, never_random, new_token)
         service = Acquire(configuration, taker, one_by_one, meter)
         return Host(store, configuration, entities, limits, taker, service, meter, clock)
 

@@ -8,6 +8,7 @@ from sluice.repository.requests import TransactWrite, UpdateRequest
 from sluice.repository.retries import Retries
 from sluice.repository.store import Applied, Cancelled, Committed, ConditionFailed, DynamoStore
 from sluice.repository.wire import Item
+from sluice.shell import new_token
 from tests.fakes import CountingMeter, never_random
 
 
@@ -54,9 +55,9 @@ def test_a_transaction_happens_whole_or_not_at_all(store: DynamoStore) -> None:
     put(store, "a", "s", n=1)
     put(store, "b", "s", n=1)
     both: list[TransactWrite] = [{"Update": add("a", 1, 1)}, {"Update": add("b", 1, 1)}]
-    assert store.transact(both, "token-1") == Committed()
+    assert store.transact(both, new_token()) == Committed()
     second_fails: list[TransactWrite] = [{"Update": add("a", 1, 1)}, {"Update": add("b", 1, 9)}]
-    outcome = store.transact(second_fails, "token-2")
+    outcome = store.transact(second_fails, new_token())
     assert outcome == Cancelled((None, ConditionFailed({"PK": "b", "SK": "s", "n": 2})))
     assert [item["n"] for item in store.batch_get([Key("a", "s"), Key("b", "s")], consistent=True)] == [2, 2]
 
@@ -64,8 +65,9 @@ def test_a_transaction_happens_whole_or_not_at_all(store: DynamoStore) -> None:
 def test_a_transaction_under_its_token_happens_once(store: DynamoStore) -> None:
     put(store, "a", "s", n=1)
     once: list[TransactWrite] = [{"Update": add("a", 1, 1)}]
-    assert store.transact(once, "the-same-token") == Committed()
-    assert store.transact(once, "the-same-token") == Committed()
+    token = new_token()
+    assert store.transact(once, token) == Committed()
+    assert store.transact(once, token) == Committed()
     item = store.get(Key("a", "s"), consistent=True)
     assert item is not None
     assert item["n"] == 2
@@ -83,7 +85,7 @@ def test_a_transaction_can_check_what_it_does_not_write(store: DynamoStore) -> N
         },
         {"Put": {"Item": {"PK": "new", "SK": "s"}}},
     ]
-    assert isinstance(store.transact(guarded, "t"), Cancelled)
+    assert isinstance(store.transact(guarded, new_token()), Cancelled)
     assert store.get(Key("new", "s"), consistent=True) is None
 
 
