@@ -2,7 +2,7 @@
 
 Every guard is a range of the balance that already contains the refill, so what others spend meanwhile does not break
 it; only the edges full and empty do. The theory is in `core/bucket.py`; who calls which path when is in
-`services/acquire.py`.
+`services/taking.py`.
 
 | path | changes | guarded by |
 |---|---|---|
