@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from sluice.core.bucket import Parameters
 from sluice.core.limits import SYSTEM, Limit, OnUnavailable
 from sluice.repository import items, keys
-from sluice.repository.items import Bucket, BucketLimit, Entity, StoredLimits, UnknownShape
+from sluice.repository.items import Bucket, BucketLimit, Entity, StoredLimits
+from sluice.repository.shapes import UnknownShape
 from sluice.repository.wire import Item, Value
 
 names = st.from_regex(r"\A[a-z][a-z0-9_]{0,31}\Z")

@@ -35,6 +35,25 @@ class InUse(SluiceError):
     """Something still depends on what should be removed. Nothing was changed."""
 
 
+class InvalidLease(InvalidRequest):
+    """A lease that we did not give, or gave to somebody else: the two look the same."""
+
+    def __init__(self) -> None:
+        super().__init__("lease", "is not a valid lease")
+
+
+class LeaseExpired(SluiceError):
+    """The lease is past its time. Nothing is given back."""
+
+
+class LeaseClosed(SluiceError):
+    """The lease was closed already, and otherwise than now asked for."""
+
+
+class IdempotencyMismatch(SluiceError):
+    """The Idempotency-Key was used before, with another body."""
+
+
 class NoLimits(SluiceError):
     """No limit at all is defined for this entity and resource."""
 

@@ -72,19 +72,36 @@ UNAVAILABLE: Final = Problem(
 AMBIGUOUS: Final = replace(UNAVAILABLE, detail="the table does not answer; the request may have been applied")
 
 
+# Those that need nothing but their own words.
+_PLAIN: Final[Mapping[type[errors.SluiceError], tuple[HTTPStatus, str]]] = {
+    errors.NotFound: (HTTPStatus.NOT_FOUND, "not-found"),
+    errors.InUse: (HTTPStatus.CONFLICT, "in-use"),
+    errors.LeaseClosed: (HTTPStatus.CONFLICT, "lease-closed"),
+    errors.LeaseExpired: (HTTPStatus.GONE, "lease-expired"),
+}
+# Those that blame a field.
+_FIELDS: Final[Mapping[type[errors.SluiceError], tuple[HTTPStatus, str, str]]] = {
+    errors.IdempotencyMismatch: (HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-mismatch", "idempotency-key"),
+    errors.InvalidLease: (HTTPStatus.BAD_REQUEST, "invalid-lease", "lease"),
+    errors.PreconditionFailed: (HTTPStatus.PRECONDITION_FAILED, "precondition-failed", "if-match"),
+}
+
+
 def problem_of(error: errors.SluiceError) -> Problem:
-    """One branch per type. What is not named here is our own fault, not the client's."""
+    """What is not named here is our own fault, not the client's."""
+    plain = _PLAIN.get(type(error))
+    if plain is not None:
+        status, kind = plain
+        return Problem(status, kind, str(error))
+    blamed = _FIELDS.get(type(error))
+    if blamed is not None:
+        status, kind, field_name = blamed
+        return Problem(status, kind, str(error), {"field": field_name})
     match error:
         case errors.UnknownLimit():
             problem = Problem(HTTPStatus.BAD_REQUEST, "unknown-limit", str(error), {"field": error.field})
         case errors.InvalidRequest():
             problem = invalid_request(error.field, error.detail)
-        case errors.NotFound():
-            problem = Problem(HTTPStatus.NOT_FOUND, "not-found", str(error))
-        case errors.InUse():
-            problem = Problem(HTTPStatus.CONFLICT, "in-use", str(error))
-        case errors.PreconditionFailed():
-            problem = Problem(HTTPStatus.PRECONDITION_FAILED, "precondition-failed", str(error), {"field": "if-match"})
         case errors.NoLimits():
             members: dict[str, Any] = {"entity": error.entity, "resource": error.resource}
             problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "no-limits", str(error), members)

@@ -8,6 +8,7 @@ from typing import Final
 from sluice.core.bucket import Parameters
 from sluice.core.limits import Limit, LimitsByName, OnUnavailable
 from sluice.repository import keys, schema
+from sluice.repository.shapes import UnknownShape, check_kind, optional_text, optional_whole, text, whole
 from sluice.repository.wire import Item, Value
 
 BUCKET: Final = "bucket"
@@ -15,13 +16,6 @@ LIMITS: Final = "limits"
 ENTITY: Final = "entity"
 
 BUCKET_FIELDS: Final = ("tk", "cp", "bx", "ra", "rp", "tc")
-
-
-class UnknownShape(Exception):
-    """An item that this code did not write, or no longer understands."""
-
-    def __init__(self, item: Mapping[str, Value], why: str) -> None:
-        super().__init__(f"item of kind {item.get('kind')!r}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,7 @@ def limits_hash(fingerprint: str, shard_count: int) -> str:
 
 
 def decode_bucket(item: Mapping[str, Value]) -> Bucket:
-    _check_kind(item, BUCKET)
+    check_kind(item, BUCKET)
     fields = _prefixed_fields(item, "b_", BUCKET_FIELDS)
     limits = {}
     retired = {}
@@ -107,20 +101,19 @@ def decode_bucket(item: Mapping[str, Value]) -> Bucket:
             )
         except KeyError as missing:
             raise UnknownShape(item, f"limit {name} has no {missing}") from None
-    parent = item.get("parent_id")
     return Bucket(
-        key=keys.Key(_text(item, schema.PARTITION_KEY), _text(item, schema.SORT_KEY)),
-        entity=_text(item, "entity_id"),
-        resource=_text(item, "resource"),
-        shard=_whole(item, "shard"),
-        shard_count=_whole(item, "shard_count"),
-        version=_whole(item, "v"),
-        generation=_whole(item, "gen"),
-        limits_hash=_text(item, "lh"),
+        key=keys.Key(text(item, schema.PARTITION_KEY), text(item, schema.SORT_KEY)),
+        entity=text(item, "entity_id"),
+        resource=text(item, "resource"),
+        shard=whole(item, "shard"),
+        shard_count=whole(item, "shard_count"),
+        version=whole(item, "v"),
+        generation=whole(item, "gen"),
+        limits_hash=text(item, "lh"),
         cascade=item.get("cascade") is True,
-        parent=None if parent is None else _text(item, "parent_id"),
-        expires_at_s=_whole(item, schema.TTL_ATTRIBUTE) if schema.TTL_ATTRIBUTE in item else None,
-        created_at_ms=_whole(item, "created_at"),
+        parent=optional_text(item, "parent_id"),
+        expires_at_s=optional_whole(item, schema.TTL_ATTRIBUTE),
+        created_at_ms=whole(item, "created_at"),
         limits=limits,
         retired_consumed_milli=retired,
     )
@@ -158,7 +151,7 @@ def encode_bucket(bucket: Bucket, indexes: Mapping[str, str]) -> Item:
 
 
 def decode_limits(item: Mapping[str, Value]) -> StoredLimits:
-    _check_kind(item, LIMITS)
+    check_kind(item, LIMITS)
     limits: dict[str, Limit | None] = {}
     for name, values in _prefixed_fields(item, "l_", ("cp", "bx", "ra", "rp", "off")).items():
         if values.keys() == {"off"}:
@@ -170,10 +163,10 @@ def decode_limits(item: Mapping[str, Value]) -> StoredLimits:
             raise UnknownShape(item, f"limit {name} has no {missing}") from None
     return StoredLimits(
         limits=limits,
-        on_unavailable=OnUnavailable(_text(item, "on_unavailable")) if "on_unavailable" in item else None,
-        config_version=_whole(item, "config_version"),
-        created_at_ms=_whole(item, "created_at"),
-        updated_at_ms=_whole(item, "updated_at"),
+        on_unavailable=OnUnavailable(text(item, "on_unavailable")) if "on_unavailable" in item else None,
+        config_version=whole(item, "config_version"),
+        created_at_ms=whole(item, "created_at"),
+        updated_at_ms=whole(item, "updated_at"),
     )
 
 
@@ -200,19 +193,19 @@ def encode_limits(key: keys.Key, indexes: Mapping[str, str], stored: StoredLimit
 
 
 def decode_entity(item: Mapping[str, Value]) -> Entity:
-    _check_kind(item, ENTITY)
+    check_kind(item, ENTITY)
     metadata = item.get("metadata")
     if not isinstance(metadata, dict):
         raise UnknownShape(item, "metadata is not a map")
     return Entity(
-        entity=_text(item, "entity_id"),
-        name=_text(item, "name") if "name" in item else None,
-        parent=_text(item, "parent_id") if "parent_id" in item else None,
+        entity=text(item, "entity_id"),
+        name=optional_text(item, "name"),
+        parent=optional_text(item, "parent_id"),
         cascade=item.get("cascade") is True,
         metadata=metadata,
-        version=_whole(item, "v"),
-        created_at_ms=_whole(item, "created_at"),
-        updated_at_ms=_whole(item, "updated_at"),
+        version=whole(item, "v"),
+        created_at_ms=whole(item, "created_at"),
+        updated_at_ms=whole(item, "updated_at"),
     )
 
 
@@ -260,22 +253,3 @@ def _prefixed_fields(item: Mapping[str, Value], prefix: str, known: tuple[str, .
         else:
             found[field] = value
     return fields
-
-
-def _check_kind(item: Mapping[str, Value], kind: str) -> None:
-    if item.get("kind") != kind:
-        raise UnknownShape(item, f"expected kind {kind!r}")
-
-
-def _text(item: Mapping[str, Value], attribute: str) -> str:
-    value = item.get(attribute)
-    if not isinstance(value, str):
-        raise UnknownShape(item, f"{attribute} is not a text")
-    return value
-
-
-def _whole(item: Mapping[str, Value], attribute: str) -> int:
-    value = item.get(attribute)
-    if type(value) is not int:
-        raise UnknownShape(item, f"{attribute} is not a whole number")
-    return value

@@ -13,6 +13,7 @@ from sluice.core.limits import Scope
 from sluice.repository import schema
 
 REGISTRY_NAMESPACE: Final = "_"
+OPEN_JOBS: Final = "_/JOBS"
 NAMESPACE_PARTITIONS: Final = 8
 
 # Lone surrogates can not be sent as UTF-8; escaping them keeps `encode` total.
@@ -21,6 +22,7 @@ _UNSAFE: Final = re.compile(r"[%#/!\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 STATE: Final = "#STATE"
 CONFIG: Final = "#CONFIG"
 META: Final = "#META"
+ANSWER: Final = "#ANSWER"
 VERSION: Final = "#VERSION"
 
 
@@ -54,9 +56,8 @@ def bucket_indexes(
     namespace: str, entity_id: str, resource: str, shard: int, call_fingerprint: str | None = None
 ) -> dict[str, str]:
     name = _bucket_resource(resource, call_fingerprint)
-    by_resource = f"{encode(namespace)}/RESOURCE#{encode(resource)}"
     return {
-        **_index(schema.GSI2, by_resource, f"BUCKET#{encode(entity_id)}#{shard}"),
+        **_index(schema.GSI2, buckets_of_resource(namespace, resource), f"BUCKET#{encode(entity_id)}#{shard}"),
         **_index(schema.GSI3, buckets_of(namespace, entity_id), f"BUCKET#{name}#{shard}"),
         **namespace_index(namespace, bucket(namespace, entity_id, resource, shard, call_fingerprint)),
     }
@@ -73,12 +74,11 @@ def limits(namespace: str, scope: Scope) -> Key:
 
 def limits_indexes(namespace: str, scope: Scope) -> dict[str, str]:
     """GSI3 lists the resources that have limits, and the entities that have limits of their own for a resource."""
-    prefix = encode(namespace)
     indexes = namespace_index(namespace, limits(namespace, scope))
     if scope.entity is not None:
-        indexes |= _index(schema.GSI3, f"{prefix}/ENTITY_CONFIG#{encode(str(scope.resource))}", encode(scope.entity))
+        indexes |= _index(schema.GSI3, entities_with_limits(namespace, str(scope.resource)), encode(scope.entity))
     elif scope.resource is not None:
-        indexes |= _index(schema.GSI3, f"{prefix}/RESOURCES", encode(scope.resource))
+        indexes |= _index(schema.GSI3, resources_with_limits(namespace), encode(scope.resource))
     return indexes
 
 
@@ -90,7 +90,7 @@ def entity_indexes(namespace: str, entity_id: str, parent: str | None) -> dict[s
     """GSI1 lists the children of a parent; GSI3 all entities, spread by a checksum of their id."""
     partition = zlib.crc32(entity_id.encode()) % NAMESPACE_PARTITIONS
     indexes = {
-        **_index(schema.GSI3, f"{encode(namespace)}/ENTITIES#{partition}", encode(entity_id)),
+        **_index(schema.GSI3, entities_of(namespace, partition), encode(entity_id)),
         **namespace_index(namespace, entity(namespace, entity_id)),
     }
     if parent is not None:
@@ -110,6 +110,62 @@ def buckets_of(namespace: str, entity_id: str) -> str:
 
 def schema_version(namespace: str) -> Key:
     return Key(f"{encode(namespace)}/SYSTEM#", VERSION)
+
+
+def namespace_by_name(name: str) -> Key:
+    return Key(f"{REGISTRY_NAMESPACE}/SYSTEM#", f"#NAMESPACE#{encode(name)}")
+
+
+def namespace_by_id(namespace: str) -> Key:
+    return Key(f"{REGISTRY_NAMESPACE}/SYSTEM#", f"#NSID#{encode(namespace)}")
+
+
+def audit_event(namespace: str, subject: str, at_ms: int, event_id: str) -> Key:
+    """In the order of time. The subject is an entity, or what stands for a level without one."""
+    return Key(audit_of(namespace, subject), f"#AUDIT#{at_ms:015d}#{encode(event_id)}")
+
+
+def audit_of(namespace: str, subject: str) -> str:
+    """The partition that holds the audit events of an entity."""
+    return f"{encode(namespace)}/AUDIT#{encode(subject)}"
+
+
+def lease(namespace: str, lease_id: str) -> Key:
+    return Key(f"{encode(namespace)}/LEASE#{encode(lease_id)}", STATE)
+
+
+def idempotent_answer(namespace: str, caller: str, idempotency_key: str) -> Key:
+    return Key(f"{encode(namespace)}/IDEMPOTENCY#{encode(caller)}#{encode(idempotency_key)}", ANSWER)
+
+
+def job(namespace: str, job_id: str) -> Key:
+    """A job that outlives its namespace, such as its purge, belongs to the registry."""
+    return Key(f"{encode(namespace)}/JOB#{encode(job_id)}", STATE)
+
+
+def open_job_index(job_id: str) -> dict[str, str]:
+    """GSI3 lists the jobs that are not done."""
+    return _index(schema.GSI3, OPEN_JOBS, encode(job_id))
+
+
+def entities_of(namespace: str, partition: int) -> str:
+    """One of the NAMESPACE_PARTITIONS partitions of GSI3 that hold all entities."""
+    return f"{encode(namespace)}/ENTITIES#{partition}"
+
+
+def entities_with_limits(namespace: str, resource: str) -> str:
+    """The partition of GSI3 that holds the entities with limits of their own for a resource."""
+    return f"{encode(namespace)}/ENTITY_CONFIG#{encode(resource)}"
+
+
+def resources_with_limits(namespace: str) -> str:
+    """The partition of GSI3 that holds the resources with limits."""
+    return f"{encode(namespace)}/RESOURCES"
+
+
+def buckets_of_resource(namespace: str, resource: str) -> str:
+    """The partition of GSI2 that holds the buckets of a resource."""
+    return f"{encode(namespace)}/RESOURCE#{encode(resource)}"
 
 
 def namespace_index(namespace: str, key: Key) -> dict[str, str]:

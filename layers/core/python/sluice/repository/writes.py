@@ -23,13 +23,13 @@ from typing import Final
 
 from sluice.core import bucket as math
 from sluice.core.bucket import Form, Parameters
+from sluice.core.lease import LEASE_MAX_MS
 from sluice.repository import schema
 from sluice.repository.items import Bucket, BucketLimit, encode_bucket
 from sluice.repository.keys import Key
 from sluice.repository.requests import PutRequest, UpdateRequest
 from sluice.repository.wire import Value
 
-LEASE_MAX_MS: Final = 24 * 3600 * 1000
 _TTL: Final = "#ttl"  # a reserved word of the expression language
 _TTL_NAMES: Final = {_TTL: schema.TTL_ATTRIBUTE}
 _NAMES_AND_VALUES: Final = re.compile(r":\w+|\bb_\w+")
