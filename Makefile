@@ -16,6 +16,7 @@ export PORT
 TOOLS := .venv/.ready
 ENGINE := .engine/venv/.ready
 CDK := node_modules/.ready
+COMPARED := .engine/compare/.ready
 ALL := $(TOOLS) $(ENGINE) $(CDK)
 
 .PHONY: help
@@ -27,7 +28,7 @@ run: $(ALL)  ## run the product on this machine until Ctrl-C; PORT=4566
 	@$(BIN)/python -m local.run
 
 .PHONY: test
-test: lint unit infrastructure integration e2e reference-where-available  ## everything that must pass
+test: lint unit simulation infrastructure integration e2e reference-where-available  ## everything that must pass
 	@echo "make test: all passed"
 
 .PHONY: lint
@@ -40,7 +41,17 @@ lint: $(TOOLS)  ## format, lint, layering, types
 .PHONY: unit
 unit: $(TOOLS)  ## unit tests; every branch of the core and of the request builders
 	$(PYTEST) tests/unit -n $(WORKERS) --cov --cov-branch --cov-report=
-	$(BIN)/coverage report --include='*/sluice/core/*,*/sluice/repository/writes.py' --fail-under=100 --show-missing
+	$(BIN)/coverage report --include='*/sluice/core/*,*/sluice/repository/writes.py,*/sluice/repository/resharding.py,*/sluice/repository/expressions.py' --fail-under=100 --show-missing
+
+.PHONY: simulation
+simulation: $(TOOLS)  ## the services on a simulated table, under faults; SLUICE_SIMULATION_SEEDS per scenario
+	$(PYTEST) tests/simulation -n $(WORKERS)
+
+.PHONY: soak
+soak: $(TOOLS) $(ENGINE)  ## twenty times as much of everything that is random: hours
+	SLUICE_SIMULATION_SEEDS=45000 $(PYTEST) tests/simulation -n $(WORKERS)
+	SLUICE_FAULTS=100000 SLUICE_KILLS=1000 SLUICE_CONFORMANCE_SEQUENCES=100000 SLUICE_FUZZ_REQUESTS=200000 \
+	  $(PYTEST) tests/integration tests/hostile -n $(WORKERS)
 
 .PHONY: infrastructure
 infrastructure: $(TOOLS) $(CDK)  ## tests of the templates
@@ -54,9 +65,14 @@ integration: $(TOOLS) $(ENGINE)  ## services on the local engine's DynamoDB
 e2e: $(ALL)  ## the deployed stacks over HTTP, and make run itself
 	$(PYTEST) tests/e2e
 
+# What every `make test` runs there as well: where the engines may differ, and what costs and races depend on.
+REFERENCE_SHARE := $(addprefix tests/integration/test_,$(addsuffix .py,acquire chains changed_limits concurrency costs \
+  idempotency leases lease_costs removal shards shard_holes store)) tests/e2e/test_engines.py
+REFERENCE := tests/integration tests/e2e/test_engines.py
+
 .PHONY: test-reference
 test-reference: $(TOOLS) reference-engine  ## the integration tests on AWS's DynamoDB Local
-	SLUICE_TEST_ENGINE=reference $(PYTEST) tests/integration tests/e2e/test_engines.py -n $(WORKERS)
+	SLUICE_TEST_ENGINE=reference $(PYTEST) $(REFERENCE) -n $(WORKERS)
 
 .PHONY: docs
 docs: $(TOOLS)  ## write the API reference from the routes
@@ -66,6 +82,10 @@ docs: $(TOOLS)  ## write the API reference from the routes
 costs: $(TOOLS) $(ENGINE)  ## calls and capacity units of each operation
 	@$(BENCH) bench.costs
 
+.PHONY: mutants
+mutants: $(TOOLS)  ## closed holes opened again, and the seed at which the simulation notices each
+	@$(BIN)/python -m tests.simulation.mutants
+
 .PHONY: cpu
 cpu: $(TOOLS) $(ENGINE)  ## client CPU of a warm acquire beside the bare boto3 call
 	@$(BENCH) bench.cpu
@@ -74,6 +94,10 @@ cpu: $(TOOLS) $(ENGINE)  ## client CPU of a warm acquire beside the bare boto3 c
 cold: $(TOOLS)  ## CPU of a cold start of the data plane
 	@$(BENCH) bench.cold
 
+.PHONY: compare
+compare: $(TOOLS) $(ENGINE) $(COMPARED)  ## side by side with zae-limiter, into docs/benchmarks.md; QUICK=--quick only prints
+	@$(BENCH) bench.compare $(QUICK)
+
 .PHONY: reference-engine
 reference-engine: $(TOOLS)  ## fetch DynamoDB Local, where Maven and a Java kit are at hand
 	@$(BIN)/python -m local.reference fetch
@@ -81,7 +105,7 @@ reference-engine: $(TOOLS)  ## fetch DynamoDB Local, where Maven and a Java kit 
 .PHONY: reference-where-available
 reference-where-available: $(TOOLS)
 	@said="$$($(BIN)/python -m local.reference fetch)"; \
-	if $(BIN)/python -m local.reference available; then $(MAKE) test-reference; \
+	if $(BIN)/python -m local.reference available; then $(MAKE) test-reference REFERENCE="$(REFERENCE_SHARE)"; \
 	else echo "skipped: integration tests on the reference engine. $$said"; fi
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-find-links --no-header
@@ -92,6 +116,7 @@ lock: $(TOOLS)  ## recompile every requirements file; UPGRADE=--upgrade takes ne
 	$(COMPILE) $(UPGRADE) requirements.in -o requirements.txt
 	$(COMPILE) $(UPGRADE) requirements-dev.in -o requirements-dev.txt
 	$(COMPILE) $(UPGRADE) local/requirements.in -o local/requirements.txt
+	$(COMPILE) $(UPGRADE) bench/requirements.in -o bench/requirements.txt
 	grep '^uv==' requirements.in | $(COMPILE) --no-annotate - -o requirements-bootstrap.txt
 
 .PHONY: clean
@@ -116,6 +141,12 @@ $(ENGINE): local/requirements.txt .venv/bin/uv
 	@echo "setting up the local engine in .engine"
 	@test -x .engine/venv/bin/python || python3 -m venv --without-pip .engine/venv
 	@$(BIN)/uv pip install --quiet --python .engine/venv/bin/python --require-hashes -r local/requirements.txt
+	@touch $@
+
+$(COMPARED): bench/requirements.txt .venv/bin/uv
+	@echo "setting up zae-limiter in .engine/compare"
+	@test -x .engine/compare/bin/python || python3 -m venv --without-pip .engine/compare
+	@$(BIN)/uv pip install --quiet --python .engine/compare/bin/python --require-hashes -r bench/requirements.txt
 	@touch $@
 
 $(CDK): package.json package-lock.json | check-node

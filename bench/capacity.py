@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mypy_boto3_dynamodb import DynamoDBClient
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
-_READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
-_UNIT_BYTES = 1024
+READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
+UNIT_BYTES = 1024
 
 
 @dataclass
@@ -21,7 +22,7 @@ class Consumption:
 class CapacityMeter:
     """Asks for ReturnConsumedCapacity=INDEXES on every call of a client."""
 
-    def __init__(self, client: DynamoDBClient) -> None:
+    def __init__(self, client: "DynamoDBClient") -> None:
         self._now = Consumption()
         events = client.meta.events
         events.register("provide-client-params.dynamodb", self._ask)
@@ -38,22 +39,23 @@ class CapacityMeter:
 
     def _add(self, model: Any, parsed: dict[str, Any], **_more: Any) -> None:
         self._now.calls += 1
-        units = _units(parsed)
-        if model.name in _READS:
+        units = units_of(parsed)
+        if model.name in READS:
             self._now.read_units += units
         else:
             self._now.write_units += units
 
 
-def _units(parsed: dict[str, Any]) -> float:
+def units_of(parsed: dict[str, Any]) -> float:
+    """What one answer says that its call consumed, indexes included."""
     if parsed.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
         # The answer of a failed condition has no figure. It is billed like the write of the item that was looked at.
-        return max(1, -(-_size_bytes(parsed.get("Item", {})) // _UNIT_BYTES))
+        return max(1, -(-size_bytes(parsed.get("Item", {})) // UNIT_BYTES))
     consumed = parsed.get("ConsumedCapacity", [])
     return sum(float(part["CapacityUnits"]) for part in (consumed if isinstance(consumed, list) else [consumed]))
 
 
-def _size_bytes(item: dict[str, Any]) -> int:
+def size_bytes(item: dict[str, Any]) -> int:
     """As DynamoDB counts: names and texts in UTF-8, numbers at two digits a byte and one more."""
     size = 0
     for name, wire in item.items():

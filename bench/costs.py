@@ -11,14 +11,24 @@ from typing import Final
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from bench.capacity import CapacityMeter, Consumption
+from data_plane.models import AcquireAnswer
 from local.engine import Engine, dynamodb_client
 from local.reference import ReferenceEngine, available
 from local.table import create_table
+from sluice.core.admission import Admission
+from sluice.core.audit import BY_SYSTEM
 from sluice.core.errors import LimitExceeded
+from sluice.core.lease import Lease
 from sluice.core.limits import Limit, Scope
 from sluice.core.signals import Signal
-from sluice.services.acquire import AcquireRequest
+from sluice.edge.lease_tokens import write_token
+from sluice.repository import keys
+from sluice.repository.idempotency import IdempotencyKey
+from sluice.repository.items import Bucket, decode_bucket
+from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
+from sluice.services.registration import Registration
+from sluice.services.signing import Signer, SigningKeys
 from sluice.shell import Environment, Services, build_services
 
 NAMESPACE: Final = "ns"
@@ -35,11 +45,12 @@ CONSUME: Final = {"rpm": 1, "tpm": 500, "rpd": 1}
 
 @dataclass(frozen=True)
 class Bound:
-    """The most that an operation may cost."""
+    """The most that an operation may cost. `transaction`: DynamoDB Local's figures for those follow no known rule."""
 
     calls: int
     write_units: float
     read_units: float
+    transaction: bool = False
 
 
 BOUNDS: Final = {
@@ -54,7 +65,33 @@ BOUNDS: Final = {
     "warm acquire, chain of three": Bound(3, 3, 0),
     "refused by a parent, chain of two": Bound(3, 3, 0),
     "refused by a parent again within a second": Bound(0, 0, 0),
+    "first acquire of an unknown entity": Bound(3, 12, 3, transaction=True),
+    "acquire with Idempotency-Key": Bound(1, 4, 0, transaction=True),
+    "acquire with Idempotency-Key, chain of two": Bound(1, 6, 0, transaction=True),
+    "repeat with Idempotency-Key": Bound(1, 0, 0, transaction=True),
+    "settle with no difference": Bound(1, 1, 0),
+    "settle with a difference": Bound(1, 4, 0, transaction=True),
+    "settle with a difference, chain of two": Bound(1, 6, 0, transaction=True),
+    "adjust": Bound(1, 4, 0, transaction=True),
+    "release": Bound(1, 4, 0, transaction=True),
+    "adjust in process": Bound(1, 1, 0),
+    "explain": Bound(1, 0, 1),
+    "split of a shard": Bound(1, 8, 0, transaction=True),
+    "warm acquire, four shards": Bound(1, 1, 0),
+    "acquire above one share, four shards": Bound(2, 8, 4, transaction=True),
+    "refused by all of four shards": Bound(2, 1, 4),
+    "change of limits, with its audit event": Bound(2, 7, 1, transaction=True),
 }
+
+
+class _Keys:
+    def known(self) -> SigningKeys:
+        return SigningKeys(b"k" * 64)
+
+    looked_up = known
+
+
+_SIGNER: Final = Signer(_Keys())
 
 
 class Uncounted:
@@ -89,6 +126,9 @@ class Costs:
         figures["refused acquire"] = self._one(lambda: self._refused(too_much))
         figures["refused again within a second"] = self._one(lambda: self._refused(too_much))
         figures |= self._measure_chains()
+        figures |= self._measure_leases("org", "")
+        figures |= self._measure_leases("app", ", chain of two")
+        figures |= self._measure_shards()
         return {name: figures[name] for name in BOUNDS}
 
     def _measure_chains(self) -> dict[str, Consumption]:
@@ -113,11 +153,78 @@ class Costs:
         figures["refused by a parent again within a second"] = self._one(lambda: self._refused(once))
         return figures
 
+    def _measure_leases(self, entity: str, chain: str) -> dict[str, Consumption]:
+        """The entity is one whose chain is as long as its name here says."""
+        services = self._services
+        request = AcquireRequest(NAMESPACE, entity, RESOURCE, CONSUME)
+        registration = Registration(None, BY_SYSTEM)
+        newcomer = AcquireRequest(NAMESPACE, f"new-{secrets.token_hex(17)}", RESOURCE, CONSUME, None, registration)
+        self._acquire(services, entity)
+        key = IdempotencyKey(NAMESPACE, "app", secrets.token_hex(16), secrets.token_hex(32))
+        figures = {
+            "first acquire of an unknown entity": self._one(lambda: services.acquire.acquire(newcomer)),
+            f"acquire with Idempotency-Key{chain}": self._one(lambda: self._keyed(request, key)),
+            "repeat with Idempotency-Key": self._one(lambda: self._keyed(request, key)),
+        }
+
+        def lease() -> Lease:
+            return services.leases.open(services.acquire.acquire(request), 300_000)
+
+        same, less, adjusted, released = lease(), lease(), lease(), lease()
+        more = {"tpm": CONSUME["tpm"] + 7}
+        figures |= {
+            "settle with no difference": self._one(lambda: services.leases.settle(same, CONSUME)),
+            f"settle with a difference{chain}": self._one(lambda: services.leases.settle(less, more)),
+            "adjust": self._one(lambda: services.leases.adjust(adjusted, {"tpm": 7}, "key-1")),
+            "release": self._one(lambda: services.leases.release(released)),
+            "explain": self._one(lambda: services.explain.explain(request)),
+        }
+        with services.leases.hold(services.acquire.acquire(request)) as held:
+            figures["adjust in process"] = self._one(lambda: held.adjust(tpm=7))
+        # Of a chain only the rows that say so are kept.
+        return figures if not chain else {name: figure for name, figure in figures.items() if chain in name}
+
+    def _measure_shards(self) -> dict[str, Consumption]:
+        services = self._services
+        entity = "user-" + secrets.token_hex(17)
+        self._acquire(services, entity)
+        image = self._image(entity)
+        figures = {"split of a shard": self._one(lambda: services.sharding.split(image))}
+        for shard in range(2):
+            services.sharding.split(self._image(entity, shard))
+        for _ in range(40):
+            # Until this process has seen every shard.
+            self._acquire(services, entity)
+        figures["warm acquire, four shards"] = self._one(lambda: self._acquire(services, entity))
+        large = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 300})
+        figures["acquire above one share, four shards"] = self._one(lambda: services.acquire.acquire(large))
+        drained = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 120})
+        services.acquire.acquire(drained)
+        figures["refused by all of four shards"] = self._one(lambda: self._refused(drained))
+        scope = Scope(resource="another")
+        figures["change of limits, with its audit event"] = self._one(
+            lambda: services.limits.put(NAMESPACE, scope, LIMITS)
+        )
+        return figures
+
+    def _image(self, entity: str, shard: int = 0) -> Bucket:
+        item = self._services.store.get(keys.bucket(NAMESPACE, entity, RESOURCE, shard), consistent=True)
+        if item is None:
+            raise AssertionError("the bucket should be there")
+        return decode_bucket(item)
+
+    def _keyed(self, request: AcquireRequest, key: IdempotencyKey) -> None:
+        def render(admission: Admission) -> str:
+            lease = self._services.leases.open(admission, 300_000)
+            return AcquireAnswer.of(admission, lease, write_token(_SIGNER, lease)).model_dump_json()
+
+        self._services.idempotent_acquire.acquire(request, key, render)
+
     def _process(self) -> Services:
         """One more process, as far as its caches go."""
         return build_services(self._environment, self._client, Uncounted())
 
-    def _one(self, operation: Callable[[], None]) -> Consumption:
+    def _one(self, operation: Callable[[], object]) -> Consumption:
         with self._meter.measuring() as consumption:
             operation()
         return consumption
@@ -134,16 +241,23 @@ class Costs:
         raise AssertionError("the bucket should have been drained")
 
 
+def measured(engine: Engine | ReferenceEngine) -> dict[str, Consumption]:
+    client = dynamodb_client(engine.endpoint)
+    create_table(client, "costs")
+    return Costs(client, "costs").measure()
+
+
 def main() -> None:
-    reference = available()
-    with ReferenceEngine() if reference else Engine() as engine:
-        client = dynamodb_client(engine.endpoint)
-        create_table(client, "costs")
-        figures = Costs(client, "costs").measure()
-    print(f"engine: {'DynamoDB Local' if reference else 'ministack (its read units are not right)'}\n")
+    with Engine() as engine:
+        figures = measured(engine)
+    reads = dict.fromkeys(figures, "?")
+    if available():
+        with ReferenceEngine() as reference:
+            reads = {name: f"{figure.read_units:g}" for name, figure in measured(reference).items()}
+    print("calls and WCU by ministack, RCU by DynamoDB Local, which does not count keys that are not there\n")
     print(f"| {'operation':44} | calls |  WCU |  RCU |\n|{'-' * 46}|------:|-----:|-----:|")
     for name, cost in figures.items():
-        print(f"| {name:44} | {cost.calls:5} | {cost.write_units:4g} | {cost.read_units:4g} |")
+        print(f"| {name:44} | {cost.calls:5} | {cost.write_units:4g} | {reads[name]:>4} |")
 
 
 if __name__ == "__main__":

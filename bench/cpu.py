@@ -15,7 +15,7 @@ from bench.costs import CONSUME, LIMITS, NAMESPACE, RESOURCE, Uncounted
 from local.engine import Engine, dynamodb_client
 from local.table import create_table
 from sluice.core.limits import Limit, Scope
-from sluice.services.acquire import AcquireRequest
+from sluice.services.chains import AcquireRequest
 from sluice.shell import Environment, build_services
 
 ROUNDS: Final = 40
