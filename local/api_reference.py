@@ -26,12 +26,17 @@ entities answer with their version as `ETag`; send it back as `If-Match`.
 
 def documents() -> dict[Path, str]:
     """The files as they should be."""
+    document = openapi_document()
+    return {OPENAPI: json.dumps(document, indent=2) + "\n", REFERENCE: _reference(document)}
+
+
+def openapi_document() -> dict[str, Any]:
+    """Of all functions together."""
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
     os.environ.setdefault("SLUICE_ENVIRONMENT", "docs")
     os.environ.setdefault("SLUICE_TABLE", "docs")
     document = _merged([importlib.import_module(f"{function}.handler").application.openapi() for function in FUNCTIONS])
-    document = _without_default_errors(document)
-    return {OPENAPI: json.dumps(document, indent=2) + "\n", REFERENCE: _reference(document)}
+    return _without_default_errors(document)
 
 
 def _merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -51,7 +56,7 @@ def _without_default_errors(document: dict[str, Any]) -> dict[str, Any]:
             # An answer without content has no schema either.
             operation["responses"].get("204", {}).pop("content", None)
             operation["responses"] = dict(sorted(operation["responses"].items()))
-    for name in ("HTTPValidationError", "ValidationError"):
+    for name in ("HTTPValidationError", "ResponseValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
     return document
 
@@ -107,7 +112,7 @@ def _type(document: dict[str, Any], schema: dict[str, Any]) -> str:
         return f"list of {_type(document, schema['items'])}"
     values = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), None)
     if values:
-        return f"map of name to {_type(document, values)}"
+        return "map" if values is True else f"map of name to {_type(document, values)}"
     bounds = [f"{int(schema[bound])}" for bound in ("minimum", "maximum") if bound in schema]
     pattern = f" `{schema['pattern'].replace('|', chr(92) + '|')}`" if "pattern" in schema else ""
     return f"{schema['type']}{' ' + '..'.join(bounds) if bounds else ''}{pattern}"

@@ -21,13 +21,22 @@ from stacks.acceptances import accept
 from stacks.function import FunctionSpec, ServiceFunction
 from stacks.layers import ServiceLayers
 from stacks.logs import log_group
+from stacks.secrets import SigningSecret
 from stacks.settings import Settings
 
 # More than two of the store's time-outs, so that a call whose answer was lost can be repeated and still be answered by
 # us; less than the 30 s after which the API gives up.
 _TIMEOUT_SECONDS: Final = 15
 # The table's verbs that each function uses, on the table itself.
-_DATA_PLANE_ACTIONS: Final = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+# Deletes and queries: a bucket of an old layout is moved by whoever meets it.
+_DATA_PLANE_ACTIONS: Final = (
+    "dynamodb:BatchGetItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+)
 _CONTROL_PLANE_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
     "dynamodb:ConditionCheckItem",
@@ -36,16 +45,8 @@ _CONTROL_PLANE_ACTIONS: Final = (
     "dynamodb:PutItem",
     "dynamodb:Query",
 )
-# Children of an entity, and its buckets.
-_CONTROL_PLANE_INDEXES: Final = (schema.GSI1, schema.GSI3)
-_KEY_ACTIONS: Final = (
-    "kms:Decrypt",
-    "kms:DescribeKey",
-    "kms:Encrypt",
-    "kms:GenerateDataKey",
-    "kms:ReEncryptFrom",
-    "kms:ReEncryptTo",
-)
+# Children of an entity, the buckets of a resource, every other list, and a namespace's jobs.
+_CONTROL_PLANE_INDEXES: Final = (schema.GSI1, schema.GSI2, schema.GSI3, schema.GSI4)
 # The route and never the path, no address, no header: nothing here names a tenant or a person.
 _ACCESS_LOG_FIELDS: Final = {
     "request_id": "$context.requestId",
@@ -81,6 +82,10 @@ class _Route:
 # paths are the control plane's.
 _DATA_PLANE_ROUTES: Final = (
     _Route("AcquireRoute", "/v1/acquire", _NO_LOGIN_YET),
+    _Route("ExplainRoute", "/v1/explain", _NO_LOGIN_YET),
+    _Route("SettleRoute", "/v1/leases/settle", _NO_LOGIN_YET),
+    _Route("AdjustRoute", "/v1/leases/adjust", _NO_LOGIN_YET),
+    _Route("ReleaseRoute", "/v1/leases/release", _NO_LOGIN_YET),
     _Route("HealthRoute", "/v1/health", _OPEN_TO_PROBES),
     _Route("ReadyRoute", "/v1/ready", _OPEN_TO_PROBES),
 )
@@ -110,6 +115,7 @@ class ApiStack(cdk.Stack):
         settings: Settings,
         table: dynamodb.TableV2,
         key: kms.Key | None,
+        signing_secret: SigningSecret,
     ) -> None:
         super().__init__(
             scope,
@@ -119,8 +125,9 @@ class ApiStack(cdk.Stack):
         self._settings = settings
         self._table = table
         self._key = key
+        self._signing_secret = signing_secret
         self._layers = ServiceLayers(self, "Layers", settings=settings)
-        self.data_plane = self._function("DataPlane", "data_plane", "Acquires and probes", _DATA_PLANE_ACTIONS)
+        self.data_plane = self._function("DataPlane", "data_plane", "Acquires, leases and probes", _DATA_PLANE_ACTIONS)
         self.control_plane = self._function(
             "ControlPlane", "control_plane", "Configuration, and every path that nobody knows", _CONTROL_PLANE_ACTIONS
         )
@@ -145,6 +152,7 @@ class ApiStack(cdk.Stack):
         environment = {
             "SLUICE_TABLE": self._table.table_name,
             "SLUICE_STORE_TIMEOUT_MS": str(settings.store_timeout_ms),
+            "SLUICE_SIGNING_SECRET": self._signing_secret.arn,
         }
         if settings.open_namespace is not None:
             environment["SLUICE_OPEN_NAMESPACE"] = settings.open_namespace
@@ -159,10 +167,21 @@ class ApiStack(cdk.Stack):
         )
         function.allow(table_actions, [self._table.table_arn])
         if self._key is not None:
-            # Only through the table: the function itself can neither read nor make anything with the key.
-            via_table = {"StringEquals": {"kms:ViaService": f"dynamodb.{self.region}.amazonaws.com"}}
-            function.allow(_KEY_ACTIONS, [self._key.key_arn], conditions=via_table)
+            function.allow_key_through_table(self._key)
+        self._allow_secret(function)
         return function
+
+    def _allow_secret(self, function: ServiceFunction) -> None:
+        secret_arn = self._signing_secret.arn
+        function.allow(["secretsmanager:GetSecretValue"], [secret_arn])
+        if self._key is not None:
+            via_secret = {
+                "StringEquals": {
+                    "kms:ViaService": f"secretsmanager.{self.region}.amazonaws.com",
+                    "kms:EncryptionContext:SecretARN": secret_arn,
+                }
+            }
+            function.allow(["kms:Decrypt"], [self._key.key_arn], conditions=via_secret)
 
     def _routes(self) -> None:
         to_data_plane = _integration("DataPlaneIntegration", self.data_plane)

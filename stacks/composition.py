@@ -5,6 +5,7 @@ from cdk_nag import AwsSolutionsChecks
 
 from stacks.api import ApiStack
 from stacks.data import DataStack
+from stacks.jobs import JobsStack
 from stacks.monitoring import MonitoringStack
 from stacks.settings import Settings
 
@@ -14,7 +15,15 @@ from stacks.settings import Settings
 def compose(app: cdk.App, settings: Settings) -> None:
     """Adds every stack of one environment. No stack names an account or a region: synth asks AWS nothing."""
     data = DataStack(app, settings.stack_name("Data"), settings=settings)
-    api = ApiStack(app, settings.stack_name("Api"), settings=settings, table=data.table, key=data.key)
+    api = ApiStack(
+        app,
+        settings.stack_name("Api"),
+        settings=settings,
+        table=data.table,
+        key=data.key,
+        signing_secret=data.signing_secret,
+    )
+    jobs = JobsStack(app, settings.stack_name("Jobs"), settings=settings, table=data.table, key=data.key)
     MonitoringStack(
         app,
         settings.stack_name("Monitoring"),
@@ -22,6 +31,7 @@ def compose(app: cdk.App, settings: Settings) -> None:
         table=data.table,
         api=api.api,
         functions=(api.data_plane, api.control_plane),
+        jobs=jobs,
     )
     cdk.Tags.of(app).add("sluice:environment", settings.name)
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))

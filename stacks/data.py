@@ -1,4 +1,4 @@
-"""What must survive: the one table and the archive."""
+"""What must survive: the one table, the archive, and the keys that sign leases."""
 
 from typing import Final, cast
 
@@ -9,6 +9,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from sluice.repository import schema
+from stacks.secrets import SigningSecret
 from stacks.settings import Settings
 
 _PROJECTIONS: Final = {
@@ -33,14 +34,16 @@ class DataStack(cdk.Stack):
         self.key: kms.Key | None = self._data_key() if settings.customer_managed_key else None
         self.table = self._table()
         self.archive = self._archive()
+        self.signing_secret = SigningSecret(self, "Signing", settings=settings, key=self.key)
         cdk.CfnOutput(self, "TableName", value=self.table.table_name)
         cdk.CfnOutput(self, "ArchiveBucketName", value=self.archive.bucket_name)
+        cdk.CfnOutput(self, "SigningSecretArn", value=self.signing_secret.arn)
 
     def _data_key(self) -> kms.Key:
         return kms.Key(
             self,
             "DataKey",
-            description=f"Sluice {self._settings.name}: table and archive",
+            description=f"Sluice {self._settings.name}: table, archive and signing keys",
             enable_key_rotation=True,
             removal_policy=self._removal,
         )

@@ -6,6 +6,7 @@ from typing import Final, cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
@@ -18,6 +19,15 @@ from stacks.settings import Settings
 from stacks.wheels import ROOT
 
 ALIAS: Final = "live"
+# What DynamoDB does with a customer's key on behalf of whoever uses the table.
+_TABLE_KEY_ACTIONS: Final = (
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:Encrypt",
+    "kms:GenerateDataKey",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +39,8 @@ class FunctionSpec:
     description: str
     timeout_seconds: int
     environment: Mapping[str, str]
+    # How many may run at once; None leaves that to the account.
+    reserved_concurrency: int | None = None
 
 
 class ServiceFunction(Construct):
@@ -65,6 +77,7 @@ class ServiceFunction(Construct):
             application_log_level_v2=lambda_.ApplicationLogLevel[settings.log_level],
             system_log_level_v2=lambda_.SystemLogLevel.WARN,
             log_group=cast("logs.ILogGroup", self.log_group),
+            reserved_concurrent_executions=spec.reserved_concurrency,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if settings.snap_start else None,
         )
         self.alias = lambda_.Alias(
@@ -83,6 +96,12 @@ class ServiceFunction(Construct):
             actions=list(actions), resources=list(resources), conditions=dict(conditions) if conditions else None
         )
         self.role.add_to_principal_policy(statement)
+
+    def allow_key_through_table(self, key: kms.Key) -> None:
+        """The function itself can neither read nor make anything with the key."""
+        region = cdk.Stack.of(self).region
+        via_table = {"StringEquals": {"kms:ViaService": f"dynamodb.{region}.amazonaws.com"}}
+        self.allow(_TABLE_KEY_ACTIONS, [key.key_arn], conditions=via_table)
 
     def _accept_tracing(self) -> None:
         accept(

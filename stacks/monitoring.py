@@ -15,20 +15,26 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.core.signals import METRICS_NAMESPACE, Signal
 from stacks.function import ServiceFunction
+from stacks.jobs import JobsStack
 from stacks.settings import Settings
 
 _PERIOD: Final = cdk.Duration.minutes(5)
 _SLOW: Final = cdk.Duration.seconds(1)
+# A scheduled run that comes near its time-out; of five runs in a period so many may fail.
+_LONG_RUN: Final = cdk.Duration.seconds(50)
+_FAILED_RUNS: Final = 2
 _NEAR_MAXIMUM_PERCENT: Final = 80
 # The most that five minutes may count without an alarm. A signal that is not named here is only drawn.
 _SIGNAL_ALARMS: Final[Mapping[Signal, int]] = {
     Signal.FAIL_OPEN_ADMISSIONS: 0,
     Signal.GIVE_BACKS_LOST: 10,
     Signal.INTERNAL_ERRORS: 0,
+    Signal.JOBS_FAILED: 0,
     Signal.STORE_AMBIGUOUS_WRITES: 10,
     Signal.STORE_CONFLICTS: 100,
     Signal.STORE_THROTTLES: 100,
@@ -41,6 +47,7 @@ _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
         "Decisions": (Signal.ADMITTED, Signal.REFUSED, Signal.CONTENDED),
         "Table out of reach": (Signal.UNAVAILABLE, Signal.FAIL_OPEN_ADMISSIONS, Signal.STORE_AMBIGUOUS_WRITES),
         "Charged for nothing": (Signal.GIVE_BACKS_LOST,),
+        "Buckets and configuration": (Signal.SHARDS_SPLIT, Signal.LEGACY_ITEMS_MOVED, Signal.CONFIGURATION_READS),
         "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
         "Bugs": (Signal.INTERNAL_ERRORS,),
     },
@@ -48,6 +55,11 @@ _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
         "Table out of reach": (Signal.UNAVAILABLE, Signal.STORE_AMBIGUOUS_WRITES),
         "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
         "Bugs": (Signal.INTERNAL_ERRORS,),
+    },
+    "rollup": {
+        "Jobs": (Signal.JOB_STEPS, Signal.JOBS_FAILED, Signal.SHARDS_MERGED, Signal.LEGACY_ITEMS_MOVED),
+        "Table out of reach": (Signal.UNAVAILABLE, Signal.STORE_AMBIGUOUS_WRITES),
+        "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
     },
 }
 _TRANSACTION_CONFLICTS: Final = 100
@@ -65,6 +77,7 @@ class MonitoringStack(cdk.Stack):
         table: dynamodb.TableV2,
         api: apigateway.HttpApi,
         functions: Sequence[ServiceFunction],
+        jobs: JobsStack,
     ) -> None:
         super().__init__(
             scope,
@@ -76,8 +89,9 @@ class MonitoringStack(cdk.Stack):
         self._watch_api(api)
         for function in functions:
             self._watch_function(function)
+        self._watch_schedule(jobs.rollup, jobs.undelivered)
         self._facade.add_large_header("Signals")
-        for function in functions:
+        for function in (*functions, jobs.rollup):
             self._watch_signals(function)
         self._watch_table(table)
 
@@ -154,6 +168,39 @@ class MonitoringStack(cdk.Stack):
             add_fault_count_alarm=self._more_than(5),
             add_throttles_count_alarm=self._more_than(0),
             add_latency_p99_alarm={"Warning": slow} if self._settings.alarms else None,
+        )
+
+    def _watch_schedule(self, function: ServiceFunction, undelivered: sqs.Queue) -> None:
+        self._facade.add_large_header("Jobs")
+        alarms = self._settings.alarms
+        long = monitoring.LatencyThreshold(max_latency=_LONG_RUN, evaluation_periods=3, datapoints_to_alarm=3)
+        # Nothing to count means that nothing ran.
+        silent = monitoring.MinUsageCountThreshold(
+            min_count=1,
+            evaluation_periods=3,
+            datapoints_to_alarm=3,
+            treat_missing_data_override=cloudwatch.TreatMissingData.BREACHING,
+        )
+        self._facade.monitor_lambda_function(
+            lambda_function=cast("lambda_.IFunction", function.function),
+            alarm_friendly_name=function.node.id,
+            human_readable_name=function.service_name,
+            add_fault_count_alarm=self._more_than(_FAILED_RUNS),
+            add_throttles_count_alarm=self._more_than(_FAILED_RUNS),
+            add_latency_p99_alarm={"Warning": long} if alarms else None,
+            add_min_invocations_count_alarm={"Warning": silent} if alarms else None,
+        )
+        waiting = monitoring.MaxMessageCountThreshold(
+            max_message_count=0,
+            evaluation_periods=1,
+            datapoints_to_alarm=1,
+            treat_missing_data_override=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        self._facade.monitor_sqs_queue(
+            queue=cast("sqs.IQueue", undelivered),
+            alarm_friendly_name="Undelivered",
+            human_readable_name="runs that could not be started",
+            add_queue_max_size_alarm={"Warning": waiting} if alarms else None,
         )
 
     def _more_than(self, count: int) -> _Alarm | None:

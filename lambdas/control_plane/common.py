@@ -4,12 +4,19 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from aws_lambda_powertools.event_handler import Response
-from aws_lambda_powertools.event_handler.openapi.params import Header
+from aws_lambda_powertools.event_handler.openapi.params import Header, Query
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 
-from sluice.edge.application import Caller
-from sluice.edge.documentation import answer, problems
+from sluice.edge.callers import caller_of
+from sluice.edge.documentation import NO_LINKS, Links, answer, problems
 
+PAGE_DEFAULT: Final = 50
+PAGE_MAX: Final = 100
+# The longest ids make cursors of about half this length.
+CURSOR_MAX: Final = 2048
+
+PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+PageCursor = Annotated[str | None, Query(max_length=CURSOR_MAX)]
 IfMatch = Annotated[str | None, Header(alias="if-match")]
 
 ALWAYS: Final = (
@@ -30,10 +37,10 @@ def get_responses(model: type) -> dict[int, Any]:
     return {HTTPStatus.OK.value: answer(model, "as stored; its ETag is the version"), **problems(*ALWAYS, NOT_FOUND)}
 
 
-def put_responses(model: type) -> dict[int, Any]:
+def put_responses(model: type, links: Links) -> dict[int, Any]:
     return {
-        HTTPStatus.OK.value: answer(model, "changed"),
-        HTTPStatus.CREATED.value: answer(model, "created"),
+        HTTPStatus.OK.value: answer(model, "changed", links),
+        HTTPStatus.CREATED.value: answer(model, "created", links),
         **problems(
             *ALWAYS,
             *_CHANGE,
@@ -43,9 +50,14 @@ def put_responses(model: type) -> dict[int, Any]:
     }
 
 
+def list_responses(model: type, links: Links = NO_LINKS, *, of_one: bool = False) -> dict[int, Any]:
+    """`of_one`: the list belongs to something that may not be there."""
+    found = answer(model, "a page; what was written a moment ago may be missing", links)
+    return {HTTPStatus.OK.value: found, **problems(*ALWAYS, *((NOT_FOUND,) if of_one else ()))}
+
+
 def namespace_of(router: APIGatewayHttpRouter) -> str:
-    caller: Caller = router.context["caller"]
-    return caller.namespace
+    return caller_of(router).namespace
 
 
 def removed() -> Response[str]:

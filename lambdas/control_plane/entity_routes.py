@@ -16,7 +16,9 @@ from control_plane.common import (
     put_status,
     removed,
 )
+from control_plane.links import FROM_ENTITY
 from control_plane.models import EntityAnswer, EntityBody
+from sluice.edge.callers import author_of
 from sluice.edge.documentation import problems
 from sluice.edge.etags import entity_etag, entity_if_match
 from sluice.edge.models import ID_PATTERN
@@ -38,15 +40,19 @@ def add_entity_routes(router: APIGatewayHttpRouter, services: Services) -> None:
         return _answer(entities.get(namespace_of(router), entity), HTTPStatus.OK)
 
     @router.put(
-        ENTITY, summary="Create or change an entity; null clears a field", responses=put_responses(EntityAnswer)
+        ENTITY,
+        summary="Create or change an entity; null clears a field",
+        responses=put_responses(EntityAnswer, FROM_ENTITY),
     )
     def put_entity(entity: _EntityPath, body: EntityBody, match: IfMatch = None) -> Response[EntityAnswer]:
-        done = entities.put(namespace_of(router), entity, body.to_change(), entity_if_match(match))
+        done = entities.put(
+            namespace_of(router), entity, body.to_change(), entity_if_match(match), author=author_of(router)
+        )
         return _answer(done.entity, put_status(created=done.created))
 
     @router.delete(ENTITY, summary="Remove an entity with its limits and buckets", responses=_DELETE)
     def delete_entity(entity: _EntityPath, match: IfMatch = None) -> Response[str]:
-        entities.delete(namespace_of(router), entity, entity_if_match(match))
+        entities.delete(namespace_of(router), entity, entity_if_match(match), author=author_of(router))
         return removed()
 
 

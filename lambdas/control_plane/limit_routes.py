@@ -17,6 +17,7 @@ from control_plane.common import (
     put_status,
     removed,
 )
+from control_plane.links import FROM_ENTITY_LIMITS, FROM_RESOURCE_LIMITS, FROM_SYSTEM_LIMITS
 from control_plane.models import (
     EffectiveAnswer,
     LimitsAnswer,
@@ -26,10 +27,12 @@ from control_plane.models import (
     limits_of,
 )
 from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, OnUnavailable, Scope
+from sluice.edge.callers import author_of
 from sluice.edge.documentation import answer, problems
 from sluice.edge.etags import limits_etag, limits_if_match
 from sluice.edge.models import ID_PATTERN
 from sluice.repository.items import StoredLimits
+from sluice.services.limits import Replaced
 from sluice.shell import Services
 
 SYSTEM_LIMITS: Final = "/v1/limits/system"
@@ -79,15 +82,25 @@ def _add_system_routes(router: APIGatewayHttpRouter, services: Services) -> None
         stored = limits.get(namespace_of(router), SYSTEM)
         return _stored(stored, SystemLimitsAnswer.of(stored), HTTPStatus.OK)
 
-    @router.put(SYSTEM_LIMITS, summary="Replace the limits of the system", responses=put_responses(SystemLimitsAnswer))
+    @router.put(
+        SYSTEM_LIMITS,
+        summary="Replace the limits of the system",
+        responses=put_responses(SystemLimitsAnswer, FROM_SYSTEM_LIMITS),
+    )
     def put_system(body: SystemLimitsBody, match: IfMatch = None) -> Response[SystemLimitsAnswer]:
-        on_unavailable = OnUnavailable(body.on_unavailable)
-        done = limits.put(namespace_of(router), SYSTEM, limits_of(body), on_unavailable, limits_if_match(match))
+        done = limits.put(
+            namespace_of(router),
+            SYSTEM,
+            limits_of(body),
+            OnUnavailable(body.on_unavailable),
+            limits_if_match(match),
+            author=author_of(router),
+        )
         return _stored(done.stored, SystemLimitsAnswer.of(done.stored), put_status(created=done.created))
 
     @router.delete(SYSTEM_LIMITS, summary="Remove the limits of the system", responses=DELETE_RESPONSES)
     def delete_system(match: IfMatch = None) -> Response[str]:
-        limits.delete(namespace_of(router), SYSTEM, limits_if_match(match))
+        limits.delete(namespace_of(router), SYSTEM, limits_if_match(match), author=author_of(router))
         return removed()
 
 
@@ -99,15 +112,19 @@ def _add_resource_routes(router: APIGatewayHttpRouter, services: Services) -> No
         stored = limits.get(namespace_of(router), Scope(resource=resource))
         return _stored(stored, LimitsAnswer.of(stored), HTTPStatus.OK)
 
-    @router.put(RESOURCE_LIMITS, summary="Replace the limits of a resource", responses=put_responses(LimitsAnswer))
+    @router.put(
+        RESOURCE_LIMITS,
+        summary="Replace the limits of a resource",
+        responses=put_responses(LimitsAnswer, FROM_RESOURCE_LIMITS),
+    )
     def put_resource(resource: _ResourcePath, body: LimitsBody, match: IfMatch = None) -> Response[LimitsAnswer]:
         scope = Scope(resource=resource)
-        done = limits.put(namespace_of(router), scope, limits_of(body), precondition=limits_if_match(match))
+        done = _put(router, services, scope, body, match)
         return _stored(done.stored, LimitsAnswer.of(done.stored), put_status(created=done.created))
 
     @router.delete(RESOURCE_LIMITS, summary="Remove the limits of a resource", responses=DELETE_RESPONSES)
     def delete_resource(resource: _ResourcePath, match: IfMatch = None) -> Response[str]:
-        limits.delete(namespace_of(router), Scope(resource=resource), limits_if_match(match))
+        limits.delete(namespace_of(router), Scope(resource=resource), limits_if_match(match), author=author_of(router))
         return removed()
 
 
@@ -121,18 +138,34 @@ def _add_entity_routes(router: APIGatewayHttpRouter, services: Services) -> None
         stored = limits.get(namespace_of(router), Scope(entity, resource))
         return _stored(stored, LimitsAnswer.of(stored), HTTPStatus.OK)
 
-    @router.put(ENTITY_LIMITS, summary="Replace the limits of an entity", responses=put_responses(LimitsAnswer))
+    @router.put(
+        ENTITY_LIMITS,
+        summary="Replace the limits of an entity",
+        responses=put_responses(LimitsAnswer, FROM_ENTITY_LIMITS),
+    )
     def put_entity(
         entity: _EntityPath, resource: _ResourceOrDefaultPath, body: LimitsBody, match: IfMatch = None
     ) -> Response[LimitsAnswer]:
         scope = Scope(entity, resource)
-        done = limits.put(namespace_of(router), scope, limits_of(body), precondition=limits_if_match(match))
+        done = _put(router, services, scope, body, match)
         return _stored(done.stored, LimitsAnswer.of(done.stored), put_status(created=done.created))
 
     @router.delete(ENTITY_LIMITS, summary="Remove the limits of an entity", responses=DELETE_RESPONSES)
     def delete_entity(entity: _EntityPath, resource: _ResourceOrDefaultPath, match: IfMatch = None) -> Response[str]:
-        limits.delete(namespace_of(router), Scope(entity, resource), limits_if_match(match))
+        limits.delete(namespace_of(router), Scope(entity, resource), limits_if_match(match), author=author_of(router))
         return removed()
+
+
+def _put(
+    router: APIGatewayHttpRouter, services: Services, scope: Scope, body: LimitsBody, match: str | None
+) -> Replaced:
+    return services.limits.put(
+        namespace_of(router),
+        scope,
+        limits_of(body),
+        precondition=limits_if_match(match),
+        author=author_of(router),
+    )
 
 
 def _stored(stored: StoredLimits, body: Any, status: HTTPStatus) -> Response[Any]:

@@ -1,9 +1,9 @@
 """Bodies and answers of the control plane."""
 
 import json
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, field_validator
 from pydantic_core import PydanticCustomError
 
 from sluice.core.limits import LimitsByName, LimitSet, OnUnavailable
@@ -14,9 +14,23 @@ from sluice.repository.wire import Value
 from sluice.services.entities import UNSET, EntityChange
 
 METADATA_BYTES_MAX: Final = 4096
+
+
+def _one_complaint(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Else there is one for each kind of value, which names that kind as if it were a field."""
+    try:
+        return check(value)
+    except ValidationError:
+        allowed = "must be a text of at most 4096 characters, an integer from -10^18 to 10^18, true, false or null"
+        raise PydanticCustomError("metadata_value", allowed) from None
+
+
 MetadataName = Annotated[str, Field(min_length=1, max_length=128)]
 # No floats: nothing here stores one.
-MetadataValue = Annotated[str, Field(max_length=4096)] | Annotated[int, Field(ge=-(10**18), le=10**18)] | bool | None
+MetadataValue = Annotated[
+    Annotated[str, Field(max_length=4096)] | Annotated[int, Field(ge=-(10**18), le=10**18)] | bool | None,
+    WrapValidator(_one_complaint),
+]
 
 
 class LimitsBody(Strict):

@@ -3,27 +3,40 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from sluice.core import bucket as math
 from sluice.core.errors import LimitExceeded, NeverAdmissible, NoLimits, UnknownLimit, Violation
+from sluice.core.lease import LeaseMember
 from sluice.core.levels import Level, LimitLevel
 from sluice.core.limits import Limit, LimitSet
+from sluice.core.shards import Short, View, Wait
+
+CHAIN_MAX: Final = 4
+"""How many entities one acquire may take from."""
 
 
 @dataclass(frozen=True)
 class Admission:
     """An admitted request. `degraded`: let through unchecked because the table did not answer."""
 
+    namespace: str
     entity: str
     resource: str
     consumed: Mapping[str, int]
     degraded: bool = False
     measure: Callable[[], tuple[Level, ...]] = field(default=tuple, repr=False, compare=False)
+    list_members: Callable[[], tuple[LeaseMember, ...]] = field(default=tuple, repr=False, compare=False)
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         """The entity first, then upwards. Worked out when somebody asks: who only wants to pass does not."""
         return self.measure()
+
+    @cached_property
+    def members(self) -> tuple[LeaseMember, ...]:
+        """What each member of the chain gave, and from which shards. Worked out when somebody asks."""
+        return self.list_members()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,56 +101,80 @@ def short_limits(
     ]
 
 
-def refusal(
-    entity: str,
-    resource: str,
-    limits: LimitSet,
-    balances_milli: Mapping[str, int],
-    demand: Mapping[str, int],
-    judged_ms: int,
-    now_ms: int,
-) -> LimitExceeded | None:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of one bucket, for a refusal to tell."""
+
+    entity: str
+    resource: str
+    limits: LimitSet
+    demand: Mapping[str, int]
+
+
+def refusal(asked: Asked, balances_milli: Mapping[str, int], judged_ms: int, now_ms: int) -> LimitExceeded | None:
     """The refusal with its exact retry time, or None when the demand was covered.
 
     Judged as of the write that returned the balances. At a later now the refill of the round trip looks like room, and
     under pressure everyone would try again.
     """
-    short = short_limits(limits, balances_milli, demand, judged_ms)
+    limits = asked.limits
+    short = short_limits(limits, balances_milli, asked.demand, judged_ms)
     if not short:
         return None
-    violations = []
-    for name in short:
-        parameters = limits.parameters[name]
-        admit_at_ms = math.admit_at_ms(parameters, balances_milli[name], demand[name], now_ms)
-        violations.append(
-            Violation(
-                entity=entity,
-                resource=resource,
-                limit=name,
-                requested=demand[name] // math.MILLI,
-                available=math.level_milli(parameters, balances_milli[name], judged_ms) // math.MILLI,
-                retry_after_ms=max(1, admit_at_ms - now_ms),
-                source=limits.sources[name],
+    levels_milli = {
+        name: math.level_milli(limit, balances_milli[name], now_ms) for name, limit in limits.parameters.items()
+    }
+    return _refusal(
+        asked,
+        [
+            Short(
+                name,
+                math.level_milli(limits.parameters[name], balances_milli[name], judged_ms),
+                math.admit_at_ms(limits.parameters[name], balances_milli[name], asked.demand[name], now_ms),
             )
-        )
-    retry_after_ms = max(violation.retry_after_ms for violation in violations)
-    return LimitExceeded(
-        violations, now_ms + retry_after_ms, retry_after_ms, (level_of(entity, limits, balances_milli, now_ms),)
+            for name in short
+        ],
+        levels_milli,
+        now_ms,
     )
 
 
-def level_of(entity: str, limits: LimitSet, balances_milli: Mapping[str, int], now_ms: int) -> Level:
+def split_refusal(asked: Asked, views: Sequence[View], wait: Wait, now_ms: int) -> LimitExceeded:
+    """As `refusal`, for a bucket of several shards."""
+    levels_milli = {name: sum(view.level_milli(name, now_ms) for view in views) for name in asked.limits.limits}
+    refused = _refusal(asked, wait.short, levels_milli, now_ms)
+    return LimitExceeded(refused.violations, wait.admit_at_ms, wait.admit_at_ms - now_ms, refused.levels)
+
+
+def _refusal(asked: Asked, short: Sequence[Short], levels_milli: Mapping[str, int], now_ms: int) -> LimitExceeded:
+    violations = [
+        Violation(
+            entity=asked.entity,
+            resource=asked.resource,
+            limit=one.limit,
+            requested=asked.demand[one.limit] // math.MILLI,
+            available=one.available_milli // math.MILLI,
+            retry_after_ms=max(1, one.admit_at_ms - now_ms),
+            source=asked.limits.sources[one.limit],
+        )
+        for one in short
+    ]
+    retry_after_ms = max(violation.retry_after_ms for violation in violations)
+    levels = (level_of(asked.entity, asked.limits, levels_milli),)
+    return LimitExceeded(violations, now_ms + retry_after_ms, retry_after_ms, levels)
+
+
+def level_of(entity: str, limits: LimitSet, levels_milli: Mapping[str, int]) -> Level:
     return Level(
         entity,
         tuple(
-            _limit_level(name, limit, limits.parameters[name], balances_milli[name], now_ms)
+            _limit_level(name, limit, limits.parameters[name], levels_milli[name])
             for name, limit in limits.limits.items()
         ),
     )
 
 
-def _limit_level(name: str, limit: Limit, parameters: math.Parameters, balance_milli: int, now_ms: int) -> LimitLevel:
-    level_milli = math.level_milli(parameters, balance_milli, now_ms)
+def _limit_level(name: str, limit: Limit, parameters: math.Parameters, level_milli: int) -> LimitLevel:
     return LimitLevel(
         limit=name,
         capacity=limit.capacity,

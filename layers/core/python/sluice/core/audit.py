@@ -1,7 +1,25 @@
-"""Who changed something."""
+"""Who changed what: the words of the audit."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
+
+from sluice.core.limits import Scope
+
+SYSTEM_SUBJECT: Final = "$SYSTEM"
+RESOURCE_SUBJECT_PREFIX: Final = "$RESOURCE:"
+"""No id begins with a dollar sign, so neither can be taken for an entity."""
+
+
+class Action(StrEnum):
+    LIMITS_PUT = "limits.put"
+    LIMITS_DELETE = "limits.delete"
+    ENTITY_PUT = "entity.put"
+    ENTITY_DELETE = "entity.delete"
+    ENTITY_REGISTER = "entity.register"
+    NAMESPACE_CREATE = "namespace.create"
+    NAMESPACE_PURGE = "namespace.purge"
+    MIGRATION_START = "migration.start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +31,21 @@ class Author:
 
 
 BY_SYSTEM: Final = Author("system", "-")
+
+
+def limits_subject(scope: Scope) -> str:
+    """Under whom a change of these limits is found: the entity, or what stands for a level without one."""
+    if scope.entity is not None:
+        return scope.entity
+    return SYSTEM_SUBJECT if scope.resource is None else RESOURCE_SUBJECT_PREFIX + scope.resource
+
+
+def limits_target(scope: Scope) -> str:
+    """What was changed, by its path in the API."""
+    if scope.entity is not None:
+        return f"limits/entities/{scope.entity}/{scope.resource}"
+    return "limits/system" if scope.resource is None else f"limits/resources/{scope.resource}"
+
+
+def entity_target(entity: str) -> str:
+    return f"entities/{entity}"

@@ -113,5 +113,9 @@ class Unavailable(SluiceError):
     """The table does not answer. The only error that may open the gate under `on_unavailable: allow`."""
 
 
+class SigningUnavailable(SluiceError):
+    """There is no key to sign with. Told before anything was taken; nothing opens the gate for it."""
+
+
 class Ambiguous(Unavailable):
     """A write was sent and its answer was lost: it may or may not have been applied."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from sluice.core.bucket import MILLI, Parameters, fill_time_ms
 from sluice.core.errors import InvalidRequest
+from sluice.core.shards import shard_parameters
 
 AMOUNT_MAX: Final = 10**12
 PERIOD_MAX_S: Final = 31_536_000
@@ -108,6 +109,20 @@ class LimitSet:
     @cached_property
     def parameters(self) -> Mapping[str, Parameters]:
         return MappingProxyType({name: limit.parameters for name, limit in self.limits.items()})
+
+    @cached_property
+    def _shards(self) -> dict[tuple[int, int], Mapping[str, Parameters]]:
+        return {}
+
+    def shard_parameters(self, shard: int, count: int) -> Mapping[str, Parameters]:
+        """What one shard of so many has of every limit."""
+        if count == 1:
+            return self.parameters
+        found = self._shards.get((shard, count))
+        if found is None:
+            found = {name: shard_parameters(limit, shard, count) for name, limit in self.parameters.items()}
+            self._shards[shard, count] = found
+        return found
 
     @cached_property
     def fingerprint(self) -> str:

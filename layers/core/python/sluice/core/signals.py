@@ -15,10 +15,16 @@ class Signal(StrEnum):
     UNAVAILABLE = "Unavailable"
     FAIL_OPEN_ADMISSIONS = "FailOpenAdmissions"
     GIVE_BACKS_LOST = "GiveBacksLost"
+    CONFIGURATION_READS = "ConfigurationReads"
+    SHARDS_SPLIT = "ShardsSplit"
+    SHARDS_MERGED = "ShardsMerged"
     STORE_THROTTLES = "StoreThrottles"
     STORE_CONFLICTS = "StoreConflicts"
     STORE_AMBIGUOUS_WRITES = "StoreAmbiguousWrites"
     INTERNAL_ERRORS = "InternalErrors"
+    JOB_STEPS = "JobSteps"
+    JOBS_FAILED = "JobsFailed"
+    LEGACY_ITEMS_MOVED = "LegacyItemsMoved"
 
 
 class Meter(Protocol):

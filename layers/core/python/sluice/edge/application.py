@@ -23,6 +23,7 @@ from sluice.shell import logger, metrics
 # Clients choose names of fields, so what is repeated to them is bounded.
 _ERRORS_MAX: Final = 10
 _FIELD_NAME_MAX: Final = 200
+_LOCATIONS: Final = frozenset({"body", "header", "path", "query"})
 _NOTHING_HERE: Final = Problem(HTTPStatus.NOT_FOUND, "not-found", "there is nothing at this path")
 
 Event = Mapping[str, Any]
@@ -31,9 +32,11 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf a request runs."""
+    """On whose behalf a request runs. `entity`: its own, if it has one. `actor`: who it is, for the audit."""
 
     namespace: str
+    actor: str = "open"
+    entity: str | None = None
 
 
 class Route:
@@ -164,5 +167,6 @@ def _validation_problem(found: Sequence[Any]) -> Problem:
 
 
 def _field_name(location: Sequence[str | int]) -> str:
-    parts = [str(part) for part in location if part not in {"body", "[key]"}]
+    inside = location[1:] if location and location[0] in _LOCATIONS else location
+    parts = [str(part) for part in inside if part != "[key]"]
     return ".".join(parts)[:_FIELD_NAME_MAX] or "body"

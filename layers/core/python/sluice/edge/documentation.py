@@ -1,6 +1,8 @@
 """What routes say about their answers in the OpenAPI document."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 
 from sluice.edge.problems import CONTENT_TYPE
@@ -19,8 +21,19 @@ _PROBLEM_SCHEMA: Final = {
 }
 
 
-def answer(model: type, description: str) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"model": model}}}
+Links = Mapping[str, Mapping[str, Any]]
+NO_LINKS: Final[Links] = MappingProxyType({})
+
+
+def answer(model: type, description: str, links: Links = NO_LINKS) -> dict[str, Any]:
+    described = {"description": description, "content": {"application/json": {"model": model}}}
+    return {**described, "links": dict(links)} if links else described
+
+
+def link(operation_id: str, parameters: Mapping[str, str], body: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Where a client can go from an answer, and which parts of it are taken along."""
+    described = {"operationId": operation_id, "parameters": dict(parameters)}
+    return described if body is None else {**described, "requestBody": dict(body)}
 
 
 def problems(*kinds: tuple[HTTPStatus, str]) -> dict[int, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from sluice.core.limits import AMOUNT_MAX, LIMIT_NAME_PATTERN, LIMITS_MAX, PERIOD_MAX_S, Limit, define_limit
 
@@ -46,5 +46,7 @@ class LimitAnswer(BaseModel):
         )
 
 
-AtMostTen = Field(max_length=LIMITS_MAX)
-OneToTen = Field(min_length=1, max_length=LIMITS_MAX)
+# The document would else allow every other name as well: a pattern of names says nothing about the rest.
+_NAMED_ONLY: Final[dict[str, JsonValue]] = {"additionalProperties": False}
+AtMostTen = Field(max_length=LIMITS_MAX, json_schema_extra=_NAMED_ONLY)
+OneToTen = Field(min_length=1, max_length=LIMITS_MAX, json_schema_extra=_NAMED_ONLY)

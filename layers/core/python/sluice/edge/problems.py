@@ -14,6 +14,7 @@ from sluice.edge.headers import rate_limit_headers, retry_headers
 
 CONTENT_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:sluice:problem:"
+_CALENDAR_END_MS: Final = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,8 @@ def problem_of(error: errors.SluiceError) -> Problem:
             problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, "contended", str(error), members, headers)
         case errors.Ambiguous():
             problem = AMBIGUOUS
+        case errors.SigningUnavailable():
+            problem = replace(UNAVAILABLE, detail=str(error))
         case errors.Unavailable():
             problem = UNAVAILABLE
         case _:
@@ -151,5 +154,7 @@ def _limit_exceeded(error: errors.LimitExceeded) -> dict[str, Any]:
 
 
 def rfc3339(time_ms: int) -> str:
+    """The end of the calendar stands for everything after it: a large debt of a slow limit takes ages."""
+    time_ms = min(time_ms, _CALENDAR_END_MS)
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"

@@ -32,8 +32,11 @@ class Bucket:
     """All limits of one (entity, resource, shard)."""
 
     key: keys.Key
+    namespace: str
     entity: str
     resource: str
+    call_fingerprint: str | None
+    """Of per-call limits, which have a bucket of their own."""
     shard: int
     shard_count: int
     version: int
@@ -103,8 +106,10 @@ def decode_bucket(item: Mapping[str, Value]) -> Bucket:
             raise UnknownShape(item, f"limit {name} has no {missing}") from None
     return Bucket(
         key=keys.Key(text(item, schema.PARTITION_KEY), text(item, schema.SORT_KEY)),
+        namespace=text(item, "ns"),
         entity=text(item, "entity_id"),
         resource=text(item, "resource"),
+        call_fingerprint=optional_text(item, "call_lh"),
         shard=whole(item, "shard"),
         shard_count=whole(item, "shard_count"),
         version=whole(item, "v"),
@@ -119,11 +124,17 @@ def decode_bucket(item: Mapping[str, Value]) -> Bucket:
     )
 
 
-def encode_bucket(bucket: Bucket, indexes: Mapping[str, str]) -> Item:
+def shard_and_count(item: Mapping[str, Value]) -> tuple[int, int]:
+    """Of a bucket: which shard it is, and of how many."""
+    return whole(item, "shard"), whole(item, "shard_count")
+
+
+def encode_bucket(bucket: Bucket) -> Item:
     item: Item = {
         **bucket.key.attributes,
-        **indexes,
+        **keys.bucket_indexes(bucket.namespace, bucket.entity, bucket.resource, bucket.shard, bucket.call_fingerprint),
         "kind": BUCKET,
+        "ns": bucket.namespace,
         "entity_id": bucket.entity,
         "resource": bucket.resource,
         "shard": bucket.shard,
@@ -136,6 +147,8 @@ def encode_bucket(bucket: Bucket, indexes: Mapping[str, str]) -> Item:
     }
     if bucket.parent is not None:
         item["parent_id"] = bucket.parent
+    if bucket.call_fingerprint is not None:
+        item["call_lh"] = bucket.call_fingerprint
     if bucket.expires_at_s is not None:
         item[schema.TTL_ATTRIBUTE] = bucket.expires_at_s
     for name, limit in bucket.limits.items():

@@ -52,6 +52,16 @@ def bucket(namespace: str, entity_id: str, resource: str, shard: int, call_finge
     return Key(f"{encode(namespace)}/BUCKET#{encode(entity_id)}#{name}#{shard}", STATE)
 
 
+def bucket_shard(first: Key, shard: int) -> Key:
+    """Another shard of the bucket whose shard 0 has this key. Nothing is encoded twice."""
+    return Key(f"{first.pk[:-1]}{shard}", first.sk)
+
+
+def first_shard(key: Key, shard: int) -> Key:
+    """Shard 0 of the bucket that has this key as that shard."""
+    return key if shard == 0 else Key(f"{key.pk[: -len(str(shard))]}0", key.sk)
+
+
 def bucket_indexes(
     namespace: str, entity_id: str, resource: str, shard: int, call_fingerprint: str | None = None
 ) -> dict[str, str]:
@@ -148,6 +158,11 @@ def open_job_index(job_id: str) -> dict[str, str]:
     return _index(schema.GSI3, OPEN_JOBS, encode(job_id))
 
 
+def jobs_of(namespace: str) -> str:
+    """How the partition keys of a namespace's jobs begin."""
+    return f"{encode(namespace)}/JOB#"
+
+
 def entities_of(namespace: str, partition: int) -> str:
     """One of the NAMESPACE_PARTITIONS partitions of GSI3 that hold all entities."""
     return f"{encode(namespace)}/ENTITIES#{partition}"
@@ -166,6 +181,16 @@ def resources_with_limits(namespace: str) -> str:
 def buckets_of_resource(namespace: str, resource: str) -> str:
     """The partition of GSI2 that holds the buckets of a resource."""
     return f"{encode(namespace)}/RESOURCE#{encode(resource)}"
+
+
+def namespace_prefix(namespace: str) -> str:
+    """How every partition key of a namespace begins, and none of another: its separator is in no encoded id."""
+    return f"{encode(namespace)}/"
+
+
+def namespace_partitions(namespace: str) -> list[str]:
+    """The partitions of GSI4 that hold the items of a namespace."""
+    return [f"{encode(namespace)}#{partition}" for partition in range(NAMESPACE_PARTITIONS)]
 
 
 def namespace_index(namespace: str, key: Key) -> dict[str, str]:

@@ -19,7 +19,11 @@ LOST_ANSWERS_MAX: Final = 2
 
 
 class Throttled(Unavailable):
-    """Refused by the table before anything was done."""
+    """Refused by the table before anything was done. `hot_key`: this key is asked too often, not the whole table."""
+
+    def __init__(self, why: str, *, hot_key: bool = False) -> None:
+        super().__init__(why)
+        self.hot_key = hot_key
 
 
 class NotSent(Unavailable):

@@ -47,9 +47,13 @@ _CONDITION_FAILED: Final = "ConditionalCheckFailed"
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The write happened. `item`: all attributes after an update, before a put or delete."""
+    """The write happened. `item`: all attributes after an update, before a put or delete.
+
+    `hot_key`: an earlier try was throttled because of this key alone.
+    """
 
     item: Item | None
+    hot_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,12 @@ class ConditionFailed:
     """Nothing was written. `item`: as it is, or None where there is none.
 
     `repeated`: an earlier try of the same request lost its answer, so the item may show that very write.
+    `hot_key`: an earlier try was throttled because of this key alone.
     """
 
     item: Item | None
     repeated: bool = False
+    hot_key: bool = False
 
 
 Outcome = Applied | ConditionFailed
@@ -214,13 +220,19 @@ class DynamoStore:
         arguments["ReturnValues"] = return_values
         arguments["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
 
+        hot_key = False
+
         def send(repeated: bool) -> Outcome:
+            nonlocal hot_key
             try:
                 with _translated():
                     answer = call(**arguments)
             except _ItemConditionFailed as failed:
-                return ConditionFailed(failed.item, repeated)
-            return Applied(_optional_item(answer.get("Attributes")))
+                return ConditionFailed(failed.item, repeated, hot_key)
+            except Throttled as throttled:
+                hot_key = hot_key or throttled.hot_key
+                raise
+            return Applied(_optional_item(answer.get("Attributes")), hot_key)
 
         return self._retries.run(send, repeatable=repeatable, writes=True)
 
@@ -266,12 +278,18 @@ def _translation(error: ClientError) -> Exception:
     if code == "TransactionCanceledException":
         return _cancellation(error, response["CancellationReasons"])
     if code in _THROTTLES:
-        return Throttled(code)
+        return Throttled(code, hot_key=_is_hot_key(response))
     if code in _CONFLICTS:
         return Conflict(code)
     if response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
         return Ambiguous(code)
     return error
+
+
+def _is_hot_key(response: Mapping[str, Any]) -> bool:
+    # The same list, spelled differently from one exception to the next.
+    reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
+    return any("TableWriteKeyRange" in str(reason.get("reason")) for reason in reasons)
 
 
 def _cancellation(error: ClientError, reasons: Sequence[Mapping[str, Any]]) -> Exception:

@@ -16,7 +16,6 @@ TTL: a bucket may only expire when it is certainly full and no lease on it is op
 ttl is at least `fill time + longest lease` away, and a writer that sees it nearer moves it in the same write.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,45 +24,14 @@ from sluice.core import bucket as math
 from sluice.core.bucket import Form, Parameters
 from sluice.core.lease import LEASE_MAX_MS
 from sluice.repository import schema
+from sluice.repository.expressions import Expression, compacted
 from sluice.repository.items import Bucket, BucketLimit, encode_bucket
 from sluice.repository.keys import Key
 from sluice.repository.requests import PutRequest, UpdateRequest
-from sluice.repository.wire import Value
 
-_TTL: Final = "#ttl"  # a reserved word of the expression language
-_TTL_NAMES: Final = {_TTL: schema.TTL_ATTRIBUTE}
-_NAMES_AND_VALUES: Final = re.compile(r":\w+|\bb_\w+")
+TTL: Final = "#ttl"  # a reserved word of the expression language
+TTL_NAMES: Final = {TTL: schema.TTL_ATTRIBUTE}
 _GONE_FIELDS: Final = ("tk", "cp", "bx", "ra", "rp")
-
-
-class _Expression:
-    """Collects the clauses of one update."""
-
-    __slots__ = ("adds", "conditions", "names", "removes", "sets", "values")
-
-    def __init__(self) -> None:
-        self.sets: list[str] = []
-        self.adds: list[str] = ["v :one"]
-        self.removes: list[str] = []
-        self.conditions: list[str] = []
-        self.names: dict[str, str] = {}
-        self.values: dict[str, Value] = {":one": 1}
-
-    def request(self, key: Key) -> UpdateRequest:
-        clauses = [
-            f"{verb} {', '.join(parts)}"
-            for verb, parts in (("SET", self.sets), ("ADD", self.adds), ("REMOVE", self.removes))
-            if parts
-        ]
-        request: UpdateRequest = {
-            "Key": {schema.PARTITION_KEY: key.pk, schema.SORT_KEY: key.sk},
-            "UpdateExpression": " ".join(clauses),
-            "ConditionExpression": " AND ".join(self.conditions),
-            "ExpressionAttributeValues": self.values,
-        }
-        if self.names:
-            request["ExpressionAttributeNames"] = self.names
-        return request
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +45,8 @@ class Target:
     expires: bool
 
 
-def create(bucket: Bucket, indexes: Mapping[str, str]) -> PutRequest:
-    return {"Item": encode_bucket(bucket, indexes), "ConditionExpression": "attribute_not_exists(PK)"}
+def create(bucket: Bucket) -> PutRequest:
+    return {"Item": encode_bucket(bucket), "ConditionExpression": "attribute_not_exists(PK)"}
 
 
 def full_less(target: Target, demand: Mapping[str, int], now_ms: int) -> dict[str, BucketLimit]:
@@ -90,12 +58,23 @@ def full_less(target: Target, demand: Mapping[str, int], now_ms: int) -> dict[st
 
 
 def debit(
-    target: Target, demand: Mapping[str, int], forms: Mapping[str, Form], seen_expires_at_s: int | None, now_ms: int
+    target: Target,
+    demand: Mapping[str, int],
+    forms: Mapping[str, Form],
+    seen_expires_at_s: int | None,
+    now_ms: int,
+    generation: int | None = None,
 ) -> UpdateRequest:
-    """Takes the demand if it is there. Needs the limits only: no read, and no image except to pick the forms."""
-    update = _Expression()
+    """Takes the demand if it is there. Needs the limits only: no read, and no image except to pick the forms.
+
+    `generation`: for a writer that has to know, before it writes, which incarnation it takes from.
+    """
+    update = Expression()
     update.conditions.append("lh = :lh")
     update.values[":lh"] = target.limits_hash
+    if generation is not None:
+        update.conditions.append("gen = :gen")
+        update.values[":gen"] = generation
     for name, amount_milli in demand.items():
         limit = target.parameters[name]
         if amount_milli > limit.burst_milli:
@@ -112,7 +91,7 @@ def debit(
 
 def adjust(image: Bucket, amounts_milli: Mapping[str, int], now_ms: int) -> UpdateRequest:
     """Takes more than was admitted, into debt if need be. Computed from the item's own parameters."""
-    update = _Expression()
+    update = Expression()
     update.conditions += ["gen = :gen", "lh = :lh"]
     update.values |= {":gen": image.generation, ":lh": image.limits_hash}
     refill_time_ms = 0
@@ -128,7 +107,7 @@ def adjust(image: Bucket, amounts_milli: Mapping[str, int], now_ms: int) -> Upda
 
 def give_back(key: Key, generation: int, amounts_milli: Mapping[str, int]) -> UpdateRequest:
     """Returns what was taken from this incarnation. What overflows is cut by the next spend from full."""
-    update = _Expression()
+    update = Expression()
     update.conditions.append("gen = :gen")
     update.values[":gen"] = generation
     for name, amount_milli in amounts_milli.items():
@@ -144,13 +123,13 @@ def rebase(image: Bucket, target: Target, now_ms: int) -> UpdateRequest:
 
     The new limits hash makes it happen once, so a rebase whose answer was lost may be sent again.
     """
-    update = _Expression()
+    update = Expression()
     update.sets.append("lh = :new_lh")
     update.conditions += ["gen = :gen", "lh = :lh"]
     update.values |= {":new_lh": target.limits_hash, ":gen": image.generation, ":lh": image.limits_hash}
     debt_time_ms = 0
     for name, limit in target.parameters.items():
-        _set_parameters(update, name, limit)
+        set_parameters(update, name, limit)
         old = image.limits.get(name)
         if old is None:
             update.sets.append(f"b_{name}_tk = :tk_{name}")
@@ -164,7 +143,7 @@ def rebase(image: Bucket, target: Target, now_ms: int) -> UpdateRequest:
         update.removes += [f"b_{name}_{field}" for field in _GONE_FIELDS]
     expires_at = expires_at_s(target.fill_time_ms, now_ms + debt_time_ms) if target.expires else None
     _rebase_ttl(update, image, target, expires_at, now_ms)
-    return _compacted(update.request(image.key))
+    return compacted(update.request(image.key))
 
 
 def expires_at_s(fill_time_ms: int, now_ms: int) -> int:
@@ -178,7 +157,7 @@ def least_expires_at_s(fill_time_ms: int, now_ms: int) -> int:
 
 
 def _take(
-    update: _Expression,
+    update: Expression,
     name: str,
     limit: Parameters,
     amount_milli: int,
@@ -206,41 +185,41 @@ def _take(
         update.values[f":need_{name}"] = need_milli
 
 
-def _keep_alive(update: _Expression, fill_time_ms: int, seen_expires_at_s: int | None, now_ms: int) -> None:
+def _keep_alive(update: Expression, fill_time_ms: int, seen_expires_at_s: int | None, now_ms: int) -> None:
     least_s = least_expires_at_s(fill_time_ms, now_ms)
-    update.names |= _TTL_NAMES
+    update.names |= TTL_NAMES
     if seen_expires_at_s is not None and seen_expires_at_s < least_s:
         _renew(update, seen_expires_at_s, expires_at_s(fill_time_ms, now_ms))
         return
-    update.conditions.append(f"(attribute_not_exists({_TTL}) OR {_TTL} >= :least_ttl)")
+    update.conditions.append(f"(attribute_not_exists({TTL}) OR {TTL} >= :least_ttl)")
     update.values[":least_ttl"] = least_s
 
 
 def _keep_alive_in_debt(
-    update: _Expression, fill_time_ms: int, refill_time_ms: int, seen_expires_at_s: int | None, now_ms: int
+    update: Expression, fill_time_ms: int, refill_time_ms: int, seen_expires_at_s: int | None, now_ms: int
 ) -> None:
     """A debt must be repaid before the bucket may expire, else expiry would forgive it."""
-    update.names |= _TTL_NAMES
+    update.names |= TTL_NAMES
     if seen_expires_at_s is None:
-        update.conditions.append(f"attribute_not_exists({_TTL})")
+        update.conditions.append(f"attribute_not_exists({TTL})")
         return
     extra_s = math.ceil_div(refill_time_ms, 1000)
     least_s = least_expires_at_s(fill_time_ms, now_ms)
     if seen_expires_at_s < least_s:
         _renew(update, seen_expires_at_s, expires_at_s(fill_time_ms, now_ms) + extra_s)
         return
-    update.sets.append(f"{_TTL} = {_TTL} + :extra_ttl")
-    update.conditions.append(f"{_TTL} >= :least_ttl")
+    update.sets.append(f"{TTL} = {TTL} + :extra_ttl")
+    update.conditions.append(f"{TTL} >= :least_ttl")
     update.values |= {":extra_ttl": extra_s, ":least_ttl": least_s}
 
 
-def _renew(update: _Expression, seen_expires_at_s: int, new_expires_at_s: int) -> None:
-    update.sets.append(f"{_TTL} = :new_ttl")
-    update.conditions.append(f"{_TTL} = :seen_ttl")
+def _renew(update: Expression, seen_expires_at_s: int, new_expires_at_s: int) -> None:
+    update.sets.append(f"{TTL} = :new_ttl")
+    update.conditions.append(f"{TTL} = :seen_ttl")
     update.values |= {":new_ttl": new_expires_at_s, ":seen_ttl": seen_expires_at_s}
 
 
-def _set_parameters(update: _Expression, name: str, limit: Parameters) -> None:
+def set_parameters(update: Expression, name: str, limit: Parameters) -> None:
     update.sets += [f"b_{name}_{field} = :{field}_{name}" for field in ("cp", "bx", "ra", "rp")]
     update.values |= {
         f":cp_{name}": limit.capacity_milli,
@@ -250,7 +229,7 @@ def _set_parameters(update: _Expression, name: str, limit: Parameters) -> None:
     }
 
 
-def _move_balance(update: _Expression, name: str, old: BucketLimit, new: Parameters, now_ms: int) -> None:
+def _move_balance(update: Expression, name: str, old: BucketLimit, new: Parameters, now_ms: int) -> None:
     """The same level under other parameters, whichever side of the lower burst it is on."""
     cap_milli = min(old.parameters.burst_milli, new.burst_milli)
     refill_milli = math.refill_milli(old.parameters, now_ms)
@@ -267,18 +246,18 @@ def _move_balance(update: _Expression, name: str, old: BucketLimit, new: Paramet
         update.conditions.append(f"b_{name}_tk > :edge_{name}")
 
 
-def _rebase_ttl(update: _Expression, image: Bucket, target: Target, new_expires_at_s: int | None, now_ms: int) -> None:
-    update.names |= _TTL_NAMES
+def _rebase_ttl(update: Expression, image: Bucket, target: Target, new_expires_at_s: int | None, now_ms: int) -> None:
+    update.names |= TTL_NAMES
     if image.expires_at_s is None:
-        update.conditions.append(f"attribute_not_exists({_TTL})")
+        update.conditions.append(f"attribute_not_exists({TTL})")
     else:
-        update.conditions.append(f"{_TTL} = :seen_ttl")
+        update.conditions.append(f"{TTL} = :seen_ttl")
         update.values[":seen_ttl"] = image.expires_at_s
     if new_expires_at_s is None:
         if image.expires_at_s is not None:
-            update.removes.append(_TTL)
+            update.removes.append(TTL)
         return
-    update.sets.append(f"{_TTL} = :new_ttl")
+    update.sets.append(f"{TTL} = :new_ttl")
     update.values[":new_ttl"] = max(image.expires_at_s or 0, new_expires_at_s)
     if image.expires_at_s is None:
         # An adjustment made meanwhile left no trace in a ttl: whatever it took into debt must fail this write.
@@ -286,30 +265,6 @@ def _rebase_ttl(update: _Expression, image: Bucket, target: Target, new_expires_
             if (old := image.limits.get(name)) is not None:
                 update.conditions.append(f"b_{name}_tk >= :floor_{name}")
                 update.values[f":floor_{name}"] = old.balance_milli - max(0, _level_milli(old, now_ms))
-
-
-def _compacted(request: UpdateRequest) -> UpdateRequest:
-    """The same request under the shortest names. An expression may have 4 KB, and a rebase touches every limit."""
-    names = {name: alias for alias, name in request["ExpressionAttributeNames"].items()}
-    values: dict[str, str] = {}
-
-    def shorter(match: re.Match[str]) -> str:
-        word = match[0]
-        if word.startswith(":"):
-            return values.setdefault(word, f":{len(values)}")
-        return names.setdefault(word, f"#{len(names)}")
-
-    update, condition = (
-        _NAMES_AND_VALUES.sub(shorter, request[part]) for part in ("UpdateExpression", "ConditionExpression")
-    )
-    given = request["ExpressionAttributeValues"]
-    return {
-        "Key": request["Key"],
-        "UpdateExpression": update,
-        "ConditionExpression": condition,
-        "ExpressionAttributeNames": {alias: name for name, alias in names.items()},
-        "ExpressionAttributeValues": {short: given[long] for long, short in values.items()},
-    }
 
 
 def _level_milli(limit: BucketLimit, now_ms: int) -> int:

@@ -1,16 +1,19 @@
 """Which limits hold for an entity and resource, and who stands above it: resolved, and cached for a minute."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
-from cachetools import LRUCache, TTLCache
+from cachetools import LRUCache, TLRUCache
 
 from sluice.core.limits import SYSTEM, LimitSet, OnUnavailable, resolve, scopes_of
+from sluice.core.signals import Meter, Signal
 from sluice.repository import keys
-from sluice.repository.items import decode_entity, decode_limits
+from sluice.repository.legacy_settings import entity_of_any_layout, limits_of_any_layout
 from sluice.repository.store import Store
+from sluice.repository.versions import SchemaVersion, decode_version
 from sluice.repository.wire import Item
 
 CACHE_MS: Final = 60_000
@@ -19,10 +22,15 @@ CACHE_SIZE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """`parent`: the next one up, if what this entity takes is taken there as well."""
+    """`parent`: the next one up, if what this entity takes is taken there as well.
+
+    `registered`: the entity itself is stored. `version`: which layouts the namespace may have.
+    """
 
     limits: LimitSet
     parent: str | None
+    registered: bool
+    version: SchemaVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +42,66 @@ class Found:
     bucket_item: Item | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of one process, since it began. `entries`: how many entities and resources are cached now."""
+
+    hits: int = 0
+    misses: int = 0
+    invalidations: int = 0
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    resolved: Resolved
+    # When the oldest part of it was read: what is put together from cached parts must not live longer than they do.
+    read_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A part of the configuration that many entities share. `item`: as stored, or None where there is none."""
+
+    item: Item | None
+    read_ms: int
+
+
 class Configuration:
     """A change of limits at any level, of a parent or of its cascade acts within CACHE_MS in every process.
 
     The timer must be monotonic: a clock that is set back would keep old limits alive.
     """
 
-    def __init__(self, store: Store, timer_ms: Callable[[], int]) -> None:
+    def __init__(self, store: Store, timer_ms: Callable[[], int], meter: Meter | None = None) -> None:
         self._store = store
-        self._cache: TTLCache[tuple[str, str, str], Resolved] = TTLCache(CACHE_SIZE, CACHE_MS, timer=timer_ms)
+        self._meter = meter
+        self._timer_ms = timer_ms
+        self._cache: TLRUCache[tuple[str, str, str], _Cached] = TLRUCache(CACHE_SIZE, _until, timer=timer_ms)
+        # By namespace and key: the levels of resources and of the system, and the version of the schema.
+        self._shared: TLRUCache[tuple[str, keys.Key], _Shared] = TLRUCache(CACHE_SIZE, _until, timer=timer_ms)
         self._on_unavailable: LRUCache[str, OnUnavailable] = LRUCache(CACHE_SIZE)
         self._forgotten: LRUCache[str, int] = LRUCache(CACHE_SIZE)
+        self._hits = self._misses = self._invalidations = 0
         self._lock = Lock()
 
     def resolve(self, namespace: str, entity: str, resource: str, unseen_bucket: keys.Key | None) -> Found:
         """From the cache, else by one batch read, which also fetches a bucket that this process has not seen."""
         with self._lock:
             cached = self._cache.get((namespace, entity, resource))
-        if cached is not None:
-            return Found(cached)
+            if cached is not None:
+                self._hits += 1
+                return Found(cached.resolved)
+            self._misses += 1
         return self._read(namespace, entity, resource, unseen_bucket, consistent=False)
 
     def reread(self, namespace: str, entity: str, resource: str) -> LimitSet:
         """Past the cache and consistently: for whoever met a bucket under other limits."""
-        return self._read(namespace, entity, resource, None, consistent=True).resolved.limits
+        return self.look_up(namespace, entity, resource).limits
+
+    def look_up(self, namespace: str, entity: str, resource: str) -> Resolved:
+        """Past the cache and consistently."""
+        return self._read(namespace, entity, resource, None, consistent=True).resolved
 
     def on_unavailable(self, namespace: str) -> OnUnavailable:
         """As last read, however long ago: it is asked for just when the table can not be read."""
@@ -67,36 +111,73 @@ class Configuration:
     def forget(self, namespace: str) -> None:
         """Drops what is cached for a namespace: a change of the system level acts on every resource of it."""
         with self._lock:
+            self._invalidations += 1
             self._forgotten[namespace] = self._forgotten.get(namespace, 0) + 1
             self._on_unavailable.pop(namespace, None)
             for cached in [key for key in self._cache if key[0] == namespace]:
-                del self._cache[cached]
+                with suppress(KeyError):
+                    del self._cache[cached]
+            for shared in [key for key in self._shared if key[0] == namespace]:
+                with suppress(KeyError):
+                    del self._shared[shared]
+
+    def note_registered(self, namespace: str, entity: str, resource: str, parent: str | None) -> None:
+        """What was read just before the entity was registered need not be read again."""
+        with self._lock:
+            cached = self._cache.get((namespace, entity, resource))
+            if cached is not None:
+                resolved = replace(cached.resolved, parent=parent, registered=True)
+                self._cache[namespace, entity, resource] = replace(cached, resolved=resolved)
+
+    @property
+    def statistics(self) -> Statistics:
+        with self._lock:
+            return Statistics(self._hits, self._misses, self._invalidations, len(self._cache))
 
     def _read(self, namespace: str, entity: str, resource: str, bucket: keys.Key | None, *, consistent: bool) -> Found:
-        with self._lock:
-            forgotten = self._forgotten.get(namespace, 0)
         scopes = scopes_of(entity, resource)
         wanted = {keys.limits(namespace, scope): scope for scope in scopes}
-        entity_key = keys.entity(namespace, entity)
+        entity_key, version_key = keys.entity(namespace, entity), keys.schema_version(namespace)
+        shareable = [key for key, scope in wanted.items() if scope.entity is None] + [version_key]
+        with self._lock:
+            forgotten = self._forgotten.get(namespace, 0)
+            known = {} if consistent else self._known(namespace, shareable)
+        if self._meter is not None:
+            self._meter.count(Signal.CONFIGURATION_READS)
+        read_ms = self._timer_ms()
         along = [] if bucket is None else [bucket]
-        read = self._store.batch_get([*wanted, entity_key, *along], consistent=consistent)
-        items = {keys.key_of(item): item for item in read}
+        asked = [key for key in (*wanted, version_key) if key not in known]
+        found = self._store.batch_get([*asked, entity_key, *along], consistent=consistent)
+        items = {keys.key_of(item): item for item in found}
         bucket_item = None if bucket is None else items.pop(bucket, None)
-        parent = _parent_of(items.pop(entity_key, None))
-        stored = {wanted[key]: decode_limits(item) for key, item in items.items()}
-        limits = resolve([(scope.source, stored[scope].limits) for scope in scopes if scope in stored])
-        system = stored.get(SYSTEM)
-        resolved = Resolved(limits, parent)
+        parts = {key: known[key].item if key in known else items.get(key) for key in (*wanted, version_key)}
+        stored = {
+            scope: limits_of_any_layout(item) for key, scope in wanted.items() if (item := parts[key]) is not None
+        }
+        entity_item = items.get(entity_key)
+        found_entity = None if entity_item is None else entity_of_any_layout(entity_item, entity)
+        resolved = Resolved(
+            limits=resolve([(scope.source, stored[scope].limits) for scope in scopes if scope in stored]),
+            parent=found_entity.parent if found_entity is not None and found_entity.cascade else None,
+            registered=found_entity is not None,
+            version=decode_version(parts[version_key]),
+        )
         with self._lock:
             # What was read before a change was made must not be cached after it.
             if self._forgotten.get(namespace, 0) == forgotten:
-                self._cache[namespace, entity, resource] = resolved
+                oldest_ms = min([read_ms, *(part.read_ms for part in known.values())])
+                self._cache[namespace, entity, resource] = _Cached(resolved, oldest_ms)
+                for key in shareable:
+                    if key not in known:
+                        self._shared[namespace, key] = _Shared(parts[key], read_ms)
+                system = stored.get(SYSTEM)
                 self._on_unavailable[namespace] = (system and system.on_unavailable) or OnUnavailable.BLOCK
         return Found(resolved, bucket is not None, bucket_item)
 
+    def _known(self, namespace: str, shareable: list[keys.Key]) -> dict[keys.Key, _Shared]:
+        cached = {key: self._shared.get((namespace, key)) for key in shareable}
+        return {key: part for key, part in cached.items() if part is not None}
 
-def _parent_of(item: Item | None) -> str | None:
-    if item is None:
-        return None
-    entity = decode_entity(item)
-    return entity.parent if entity.cascade else None
+
+def _until(_key: object, value: _Cached | _Shared, _now_ms: float) -> float:
+    return value.read_ms + CACHE_MS

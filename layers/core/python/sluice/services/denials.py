@@ -1,10 +1,11 @@
 """Refusals that still stand: asking again within a second costs no call.
 
-What is kept is not the refusal but the image it was judged by. Whatever that image does not cover now, under the same
-limits, is refused again; so refill alone is never refused wrongly, and what others give back, or a raised limit, is
-seen after DENIAL_MS at the latest.
+What is kept is not the refusal but the images it was judged by, of every shard. Whatever they do not cover now, under
+the same limits, is refused again; so refill alone is never refused wrongly, and what others give back, a raised limit
+or a split is seen after DENIAL_MS at the latest.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -20,30 +21,30 @@ DENIALS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Denial:
-    image: Bucket
+    images: tuple[Bucket, ...]
     denied_ms: int
 
 
 class DenyCache:
-    """Bounded, and safe to share between threads."""
+    """By the key of shard 0. Bounded, and safe to share between threads."""
 
     def __init__(self, size: int = DENIALS_MAX) -> None:
         self._denials: LRUCache[str, _Denial] = LRUCache(maxsize=size)
         self._lock = Lock()
 
-    def remember(self, image: Bucket, denied_ms: int) -> None:
+    def remember(self, first: Key, images: Sequence[Bucket], denied_ms: int) -> None:
         with self._lock:
-            self._denials[image.key.pk] = _Denial(image, denied_ms)
+            self._denials[first.pk] = _Denial(tuple(images), denied_ms)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, first: Key) -> None:
         with self._lock:
-            self._denials.pop(key.pk, None)
+            self._denials.pop(first.pk, None)
 
-    def image(self, key: Key, fingerprint: str, now_ms: int) -> Bucket | None:
-        """The image of a refusal less than DENIAL_MS ago, if it is under these limits."""
+    def images(self, first: Key, fingerprint: str, now_ms: int) -> tuple[Bucket, ...]:
+        """The images of a refusal less than DENIAL_MS ago, if they are under these limits; else none."""
         with self._lock:
-            denial = self._denials.get(key.pk)
+            denial = self._denials.get(first.pk)
         # A clock that was set back must not keep a denial alive.
         if denial is None or not 0 <= now_ms - denial.denied_ms < DENIAL_MS:
-            return None
-        return denial.image if denial.image.fingerprint == fingerprint else None
+            return ()
+        return denial.images if all(image.fingerprint == fingerprint for image in denial.images) else ()

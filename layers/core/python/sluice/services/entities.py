@@ -2,22 +2,28 @@
 
 A chain has at most CHAIN_MAX members and no cycle. Both are checked against everyone above when an entity is written,
 and the write is a transaction that fails if any of them changed meanwhile: two writers can not become each other's
-parent.
+parent. Every change and its audit event are one transaction, and a change that is built anew keeps its event, so that
+it happens once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sluice.core.admission import CHAIN_MAX
+from sluice.core.audit import BY_SYSTEM, Action, Author, entity_target
 from sluice.core.backoff import RandomBelow, contended_wait_ms
-from sluice.core.errors import Contended, InUse, InvalidRequest, NotFound, PreconditionFailed
-from sluice.repository import keys, schema
-from sluice.repository.items import Entity, decode_entity, encode_entity
-from sluice.repository.requests import QueryRequest, TransactWrite
-from sluice.repository.store import Committed, Store
+from sluice.core.errors import Contended, InvalidRequest, NotFound, PreconditionFailed
+from sluice.repository import keys
+from sluice.repository.audit import AuditEvent, audit_put, decode_audit_event
+from sluice.repository.entities import children_query, entity_image, entity_put, entity_unchanged
+from sluice.repository.items import Entity, decode_entity
+from sluice.repository.legacy_settings import entity_of_any_layout
+from sluice.repository.requests import QueryRequest
+from sluice.repository.store import Committed, ConditionFailed, Store
 from sluice.repository.wire import Item, Value
-from sluice.services.acquire import CHAIN_MAX
 from sluice.services.configuration import Configuration
+from sluice.services.removal import Removal
 
 _WRITE_ROUNDS: Final = 4
 # How many entities below one may be looked at to see whether it can move.
@@ -66,6 +72,7 @@ class Entities:
         self._clock_ms = clock_ms
         self._random_below = random_below
         self._new_token = new_token
+        self._removal = Removal(store, clock_ms, random_below, new_token)
 
     def get(self, namespace: str, entity_id: str) -> Entity:
         found = self._find(namespace, entity_id)
@@ -74,54 +81,87 @@ class Entities:
         return found
 
     def put(
-        self, namespace: str, entity_id: str, change: EntityChange, precondition: Precondition = any_version
+        self,
+        namespace: str,
+        entity_id: str,
+        change: EntityChange,
+        precondition: Precondition = any_version,
+        *,
+        author: Author = BY_SYSTEM,
     ) -> Changed:
         """Merges what was sent into what is stored."""
+        event_id, at_ms = self._new_token(), self._clock_ms()
+        tried: list[Changed] = []
         for _ in range(_WRITE_ROUNDS):
             before = self._find(namespace, entity_id)
             if not precondition(before):
                 raise PreconditionFailed("the stored version is another one")
             entity = _merged(entity_id, before, change, self._clock_ms())
             above = self._check_place(namespace, entity, before)
-            writes = [_put(namespace, entity, before), *(_unchanged(namespace, one) for one in above)]
-            if isinstance(self._store.transact(writes, self._new_token()), Committed):
+            event = AuditEvent(
+                event_id=event_id,
+                subject=entity_id,
+                at_ms=at_ms,
+                author=author,
+                action=Action.ENTITY_PUT,
+                target=entity_target(entity_id),
+                before=None if before is None else entity_image(before),
+                after=entity_image(entity),
+            )
+            tried.append(Changed(entity, created=before is None))
+            writes = [
+                audit_put(namespace, event),
+                entity_put(namespace, entity, before),
+                *(entity_unchanged(namespace, one) for one in above),
+            ]
+            outcome = self._store.transact(writes, self._new_token())
+            if isinstance(outcome, Committed):
                 self._configuration.forget(namespace)
-                return Changed(entity, created=before is None)
+                return tried[-1]
+            told = outcome.failures[0]
+            if told is not None:
+                self._configuration.forget(namespace)
+                return _applied(tried, told)
         raise Contended(contended_wait_ms(self._random_below))
 
-    def delete(self, namespace: str, entity_id: str, precondition: Precondition = any_version) -> None:
+    def delete(
+        self, namespace: str, entity_id: str, precondition: Precondition = any_version, *, author: Author = BY_SYSTEM
+    ) -> None:
         """Removes the entity with its limits and buckets. What it consumed stays in the history."""
-        before = self.get(namespace, entity_id)
-        if not precondition(before):
-            raise PreconditionFailed("the stored version is another one")
-        if self._children(namespace, entity_id, 1):
-            raise InUse("other entities stand below this one; move or remove them first")
-        for key in (*self._own_limits(namespace, entity_id), *self._buckets(namespace, entity_id)):
-            self._store.delete({"Key": {**key.attributes}})
-        self._store.delete({"Key": {**keys.entity(namespace, entity_id).attributes}})
-        self._configuration.forget(namespace)
+        try:
+            self._removal.remove(namespace, entity_id, precondition, author)
+        finally:
+            self._configuration.forget(namespace)
 
     def _find(self, namespace: str, entity_id: str) -> Entity | None:
         item = self._store.get(keys.entity(namespace, entity_id), consistent=True)
-        return None if item is None else decode_entity(item)
+        return None if item is None else entity_of_any_layout(item, entity_id)
 
     def _check_place(self, namespace: str, entity: Entity, before: Entity | None) -> list[Entity]:
         """Everyone above, after checking that the entity may stand there."""
-        above: list[Entity] = []
-        parent = entity.parent
-        while parent is not None:
-            if parent == entity.entity:
-                raise InvalidRequest("parent", "would make the entity stand above itself")
-            if len(above) == CHAIN_MAX - 1:
-                raise InvalidRequest("parent", f"a chain has at most {CHAIN_MAX} members")
-            found = self._find(namespace, parent)
-            if found is None:
-                raise InvalidRequest("parent", "there is no such entity")
-            above.append(found)
-            parent = found.parent
+        above = self._walk_up(namespace, entity)
         if before is not None and before.parent != entity.parent:
             self._check_below(namespace, entity.entity, CHAIN_MAX - 1 - len(above))
         return above
+
+    def _walk_up(self, namespace: str, entity: Entity) -> list[Entity]:
+        """The walk is no snapshot: while others move, it may meet somebody twice. Then it starts again."""
+        for _ in range(_WRITE_ROUNDS):
+            above: list[Entity] = []
+            parent = entity.parent
+            while parent is not None and all(one.entity != parent for one in above):
+                if parent == entity.entity:
+                    raise InvalidRequest("parent", "would make the entity stand above itself")
+                if len(above) == CHAIN_MAX - 1:
+                    raise InvalidRequest("parent", f"a chain has at most {CHAIN_MAX} members")
+                found = self._find(namespace, parent)
+                if found is None:
+                    raise InvalidRequest("parent", "there is no such entity")
+                above.append(found)
+                parent = found.parent
+            if parent is None:
+                return above
+        raise Contended(contended_wait_ms(self._random_below))
 
     def _check_below(self, namespace: str, entity_id: str, levels: int) -> None:
         """Nobody below may end up deeper than a chain can be. The index lags: a chain is cut at its most when read."""
@@ -137,38 +177,14 @@ class Entities:
         raise InvalidRequest("parent", f"a chain has at most {CHAIN_MAX} members, and others stand below this one")
 
     def _children(self, namespace: str, parent: str, most: int) -> list[str]:
-        request: QueryRequest = {
-            "IndexName": schema.GSI1,
-            "KeyConditionExpression": "GSI1PK = :parent",
-            "ExpressionAttributeValues": {":parent": keys.children(namespace, parent)},
-        }
+        request = children_query(namespace, parent)
         return [decode_entity(item).entity for item in self._all(request, most)]
 
-    def _own_limits(self, namespace: str, entity_id: str) -> list[keys.Key]:
-        request: QueryRequest = {
-            "KeyConditionExpression": "PK = :entity AND begins_with(SK, :config)",
-            "ExpressionAttributeValues": {
-                ":entity": keys.entity(namespace, entity_id).pk,
-                ":config": f"{keys.CONFIG}#",
-            },
-        }
-        return [keys.key_of(item) for item in self._all(request, None)]
-
-    def _buckets(self, namespace: str, entity_id: str) -> list[keys.Key]:
-        """From the highest shard down: shard 0 says how many there are."""
-        request: QueryRequest = {
-            "IndexName": schema.GSI3,
-            "KeyConditionExpression": "GSI3PK = :entity AND begins_with(GSI3SK, :bucket)",
-            "ExpressionAttributeValues": {":entity": keys.buckets_of(namespace, entity_id), ":bucket": "BUCKET#"},
-            "ScanIndexForward": False,
-        }
-        return [keys.key_of(item) for item in self._all(request, None)]
-
-    def _all(self, request: QueryRequest, most: int | None) -> list[Item]:
+    def _all(self, request: QueryRequest, most: int) -> list[Item]:
         items: list[Item] = []
         page = self._store.query({**request, "Limit": _PAGE})
         items += page.items
-        while page.next_start is not None and (most is None or len(items) < most):
+        while page.next_start is not None and len(items) < most:
             page = self._store.query({**request, "Limit": _PAGE, "ExclusiveStartKey": page.next_start})
             items += page.items
         return items
@@ -191,24 +207,7 @@ def _merged(entity_id: str, before: Entity | None, change: EntityChange, now_ms:
     )
 
 
-def _put(namespace: str, entity: Entity, before: Entity | None) -> TransactWrite:
-    item = encode_entity(
-        keys.entity(namespace, entity.entity),
-        keys.entity_indexes(namespace, entity.entity, entity.parent),
-        entity,
-    )
-    if before is None:
-        return {"Put": {"Item": item, "ConditionExpression": "attribute_not_exists(PK)"}}
-    condition, values = _as_seen(before)
-    return {"Put": {"Item": item, "ConditionExpression": condition, "ExpressionAttributeValues": values}}
-
-
-def _unchanged(namespace: str, entity: Entity) -> TransactWrite:
-    condition, values = _as_seen(entity)
-    key: Item = {**keys.entity(namespace, entity.entity).attributes}
-    return {"ConditionCheck": {"Key": key, "ConditionExpression": condition, "ExpressionAttributeValues": values}}
-
-
-def _as_seen(entity: Entity) -> tuple[str, dict[str, Value]]:
-    values: dict[str, Value] = {":version": entity.version, ":created": entity.created_at_ms}
-    return "v = :version AND created_at = :created", values
+def _applied(tried: Sequence[Changed], told: ConditionFailed) -> Changed:
+    """Which of our tries the event that is there tells of."""
+    image = None if told.item is None else decode_audit_event(told.item).after
+    return next(done for done in reversed(tried) if entity_image(done.entity) == image)

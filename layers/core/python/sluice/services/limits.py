@@ -1,17 +1,23 @@
-"""The limits of one level: read, replaced and removed, each guarded by the version that was seen."""
+"""The limits of one level: read, replaced and removed, each guarded by the version that was seen.
 
-from collections.abc import Callable
+A change and its audit event are one transaction. A change that met another is built anew, with the same event: should
+an earlier try have been applied after all, the event is there already, and the change is done.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sluice.core.audit import BY_SYSTEM, Action, Author, limits_subject, limits_target
 from sluice.core.backoff import RandomBelow, contended_wait_ms
 from sluice.core.errors import Contended, NotFound, PreconditionFailed
 from sluice.core.limits import SYSTEM, LimitsByName, OnUnavailable, Scope, check_limit_names
 from sluice.repository import keys
-from sluice.repository.items import StoredLimits, decode_limits, encode_limits
-from sluice.repository.requests import PutRequest
-from sluice.repository.store import Applied, ConditionFailed, Outcome, Store
-from sluice.repository.wire import Item, Value
+from sluice.repository.audit import AuditEvent, audit_put, decode_audit_event
+from sluice.repository.items import StoredLimits, decode_limits
+from sluice.repository.legacy_settings import limits_of_any_layout
+from sluice.repository.limits import limits_delete, limits_image, limits_put
+from sluice.repository.store import Committed, ConditionFailed, Store
 from sluice.services.configuration import Configuration
 
 _WRITE_ROUNDS: Final = 4
@@ -36,12 +42,18 @@ class Limits:
     """A writer that meets another one looks again, so that no version is overwritten unseen."""
 
     def __init__(
-        self, store: Store, configuration: Configuration, clock_ms: Callable[[], int], random_below: RandomBelow
+        self,
+        store: Store,
+        configuration: Configuration,
+        clock_ms: Callable[[], int],
+        random_below: RandomBelow,
+        new_token: Callable[[], str],
     ) -> None:
         self._store = store
         self._configuration = configuration
         self._clock_ms = clock_ms
         self._random_below = random_below
+        self._new_token = new_token
 
     def get(self, namespace: str, scope: Scope) -> StoredLimits:
         found = self._find(namespace, scope)
@@ -56,12 +68,16 @@ class Limits:
         limits: LimitsByName,
         on_unavailable: OnUnavailable | None = None,
         precondition: Precondition = any_version,
+        *,
+        author: Author = BY_SYSTEM,
     ) -> Replaced:
         """Replaces the level as a whole."""
         # The system's level may be there for `on_unavailable` alone.
         if limits or scope != SYSTEM:
             check_limit_names("limits", list(limits))
         before = self._find(namespace, scope)
+        tell = self._teller(scope, Action.LIMITS_PUT, author)
+        tried: list[Replaced] = []
         for _ in range(_WRITE_ROUNDS):
             _demand(precondition, before)
             now_ms = self._clock_ms()
@@ -72,33 +88,60 @@ class Limits:
                 created_at_ms=now_ms if before is None else before.created_at_ms,
                 updated_at_ms=now_ms,
             )
-            outcome = self._store.put(_put_request(namespace, scope, stored, before), repeatable=False)
-            if isinstance(outcome, Applied):
+            tried.append(Replaced(stored, created=before is None))
+            writes = [limits_put(namespace, scope, stored, before), audit_put(namespace, tell(before, stored))]
+            outcome = self._store.transact(writes, self._new_token())
+            if isinstance(outcome, Committed):
                 self._configuration.forget(namespace)
-                return Replaced(stored, created=before is None)
-            before = _stored(outcome)
+                return tried[-1]
+            seen, told = outcome.failures
+            if told is not None:
+                self._configuration.forget(namespace)
+                return _applied(tried, told)
+            before = _stored(seen)
         raise Contended(contended_wait_ms(self._random_below))
 
-    def delete(self, namespace: str, scope: Scope, precondition: Precondition = any_version) -> None:
+    def delete(
+        self, namespace: str, scope: Scope, precondition: Precondition = any_version, *, author: Author = BY_SYSTEM
+    ) -> None:
         before: StoredLimits | None = self.get(namespace, scope)
+        tell = self._teller(scope, Action.LIMITS_DELETE, author)
         for _ in range(_WRITE_ROUNDS):
             _demand(precondition, before)
             if before is None:
                 return
-            condition, values = _as_seen(before)
-            key: Item = {**keys.limits(namespace, scope).attributes}
-            outcome = self._store.delete(
-                {"Key": key, "ConditionExpression": condition, "ExpressionAttributeValues": values}
-            )
-            if isinstance(outcome, Applied) or _removed_before(outcome, before):
+            writes = [limits_delete(namespace, scope, before), audit_put(namespace, tell(before, None))]
+            outcome = self._store.transact(writes, self._new_token())
+            if isinstance(outcome, Committed) or outcome.failures[1] is not None:
                 self._configuration.forget(namespace)
                 return
-            before = _stored(outcome)
+            before = _stored(outcome.failures[0])
         raise Contended(contended_wait_ms(self._random_below))
 
     def _find(self, namespace: str, scope: Scope) -> StoredLimits | None:
         item = self._store.get(keys.limits(namespace, scope), consistent=True)
-        return None if item is None else decode_limits(item)
+        return None if item is None else limits_of_any_layout(item)
+
+    def _teller(
+        self, scope: Scope, action: Action, author: Author
+    ) -> Callable[[StoredLimits | None, StoredLimits | None], AuditEvent]:
+        """Builds the event of one change, again and again with the same id and time."""
+        event_id = self._new_token()
+        at_ms = self._clock_ms()
+
+        def tell(before: StoredLimits | None, after: StoredLimits | None) -> AuditEvent:
+            return AuditEvent(
+                event_id=event_id,
+                subject=limits_subject(scope),
+                at_ms=at_ms,
+                author=author,
+                action=action,
+                target=limits_target(scope),
+                before=None if before is None else limits_image(before),
+                after=None if after is None else limits_image(after),
+            )
+
+        return tell
 
 
 def _demand(precondition: Precondition, stored: StoredLimits | None) -> None:
@@ -106,25 +149,11 @@ def _demand(precondition: Precondition, stored: StoredLimits | None) -> None:
         raise PreconditionFailed("the stored version is another one")
 
 
-def _put_request(namespace: str, scope: Scope, stored: StoredLimits, before: StoredLimits | None) -> PutRequest:
-    item = encode_limits(keys.limits(namespace, scope), keys.limits_indexes(namespace, scope), stored)
-    if before is None:
-        return {"Item": item, "ConditionExpression": "attribute_not_exists(PK)"}
-    condition, values = _as_seen(before)
-    return {"Item": item, "ConditionExpression": condition, "ExpressionAttributeValues": values}
+def _applied(tried: Sequence[Replaced], told: ConditionFailed) -> Replaced:
+    """Which of our tries the event that is there tells of."""
+    image = None if told.item is None else decode_audit_event(told.item).after
+    return next(done for done in reversed(tried) if limits_image(done.stored) == image)
 
 
-def _as_seen(stored: StoredLimits) -> tuple[str, dict[str, Value]]:
-    """Removed and made again, a level starts at version 1 once more: its creation time tells the two apart."""
-    values: dict[str, Value] = {":version": stored.config_version, ":created": stored.created_at_ms}
-    return "config_version = :version AND created_at = :created", values
-
-
-def _removed_before(outcome: ConditionFailed, before: StoredLimits) -> bool:
-    """After a lost answer, what should be removed may be gone because the first try removed it."""
-    now = _stored(outcome)
-    return outcome.repeated and (now is None or now.created_at_ms != before.created_at_ms)
-
-
-def _stored(outcome: Outcome) -> StoredLimits | None:
-    return None if outcome.item is None else decode_limits(outcome.item)
+def _stored(failed: ConditionFailed | None) -> StoredLimits | None:
+    return None if failed is None or failed.item is None else decode_limits(failed.item)

@@ -8,16 +8,36 @@ import base64
 import binascii
 import hashlib
 import hmac
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+# As long as the digest: a shorter key would be the easier thing to guess.
+KEY_CHARACTERS_MIN: Final = 32
 
 _MAC_BYTES: Final = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKeys:
-    current: bytes
-    previous: bytes | None = None
+    """Never shown, not even by a traceback."""
+
+    current: bytes = field(repr=False)
+    previous: bytes | None = field(default=None, repr=False)
+
+
+def parse_keys(text: str) -> SigningKeys:
+    """From `{"current": ..., "previous": ...}`; an empty previous one means none. ValueError for anything else."""
+    value = json.loads(text)
+    if not isinstance(value, dict) or value.keys() != {"current", "previous"}:
+        raise ValueError("signing keys are an object with current and previous")
+    current, previous = value["current"], value["previous"]
+    for key in (current, previous):
+        if not isinstance(key, str) or not key.isascii():
+            raise ValueError("a signing key is a text in ASCII")
+    if len(current) < KEY_CHARACTERS_MIN or (previous and len(previous) < KEY_CHARACTERS_MIN):
+        raise ValueError(f"a signing key has {KEY_CHARACTERS_MIN} characters at least")
+    return SigningKeys(current.encode(), previous.encode() or None)
 
 
 class KeySource(Protocol):
@@ -31,6 +51,10 @@ class KeySource(Protocol):
 class Signer:
     def __init__(self, keys: KeySource) -> None:
         self._keys = keys
+
+    def prepare(self) -> None:
+        """Raises SigningUnavailable while there is no key. Asked before anything is taken that `sign` hands out."""
+        self._keys.known()
 
     def sign(self, purpose: str, payload: bytes) -> str:
         mac = _mac(self._keys.known().current, purpose, payload)

@@ -1,0 +1,114 @@
+"""Routes of acquire and explain: parse, call one service, answer."""
+
+import hashlib
+import json
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from aws_lambda_powertools.event_handler import Response
+from aws_lambda_powertools.event_handler.openapi.params import Header
+from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
+
+from data_plane.lease_routes import IDEMPOTENCY_KEY_PATTERN
+from data_plane.links import FROM_ADMITTED
+from data_plane.models import AcquireAnswer, AcquireBody, ExplainAnswer
+from sluice.core.admission import Admission
+from sluice.core.limits import check_limit_names
+from sluice.edge.callers import author_of, caller_of
+from sluice.edge.documentation import answer, problems
+from sluice.edge.headers import rate_limit_headers
+from sluice.edge.lease_tokens import write_token
+from sluice.repository.idempotency import IdempotencyKey
+from sluice.services.chains import AcquireRequest
+from sluice.services.registration import Registration
+from sluice.shell import Services
+
+ACQUIRE: Final = "/v1/acquire"
+EXPLAIN: Final = "/v1/explain"
+
+ACQUIRE_ROUTES: Final = {ACQUIRE: ("POST",), EXPLAIN: ("POST",)}
+
+_OptionalKey = Annotated[str | None, Header(alias="idempotency-key", pattern=IDEMPOTENCY_KEY_PATTERN)]
+
+_PROBLEMS: Final = (
+    (HTTPStatus.BAD_REQUEST, "invalid-request"),
+    (HTTPStatus.BAD_REQUEST, "unknown-limit"),
+    (HTTPStatus.UNAUTHORIZED, "unauthorized"),
+    (HTTPStatus.NOT_FOUND, "not-found"),
+    (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload-too-large"),
+    (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type"),
+    (HTTPStatus.UNPROCESSABLE_ENTITY, "never-admissible"),
+    (HTTPStatus.UNPROCESSABLE_ENTITY, "no-limits"),
+    (HTTPStatus.TOO_MANY_REQUESTS, "contended"),
+    (HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"),
+)
+_ACQUIRE_RESPONSES: Final[dict[int, Any]] = {
+    HTTPStatus.CREATED.value: answer(AcquireAnswer, "admitted", FROM_ADMITTED),
+    **problems(
+        *_PROBLEMS,
+        (HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-mismatch"),
+        (HTTPStatus.TOO_MANY_REQUESTS, "limit-exceeded"),
+    ),
+}
+_EXPLAIN_RESPONSES: Final[dict[int, Any]] = {
+    HTTPStatus.OK.value: answer(ExplainAnswer, "as an acquire would be judged now"),
+    **problems(*_PROBLEMS),
+}
+
+
+def add_acquire_routes(router: APIGatewayHttpRouter, services: Services) -> None:
+    @router.post(ACQUIRE, summary="Take tokens, or learn when to try again", responses=_ACQUIRE_RESPONSES)
+    def acquire(body: AcquireBody, idempotency_key: _OptionalKey = None) -> Response[AcquireAnswer]:
+        """Takes from every named limit at once, or takes nothing.
+
+        With an Idempotency-Key a repeat gets the first answer again, for a day, and takes nothing.
+        """
+        request = _request(router, body)
+        # Before anything is taken: without a key there is no lease, and nobody could give it back.
+        services.signer.prepare()
+        if idempotency_key is None:
+            admission = services.acquire.acquire(request)
+            return _created(_answer(services, body, admission), dict(rate_limit_headers(admission.levels)))
+        named = IdempotencyKey(request.namespace, caller_of(router).entity, idempotency_key, _hash(body))
+        answered = services.idempotent_acquire.acquire(request, named, lambda found: _rendered(services, body, found))
+        recorded = json.loads(answered.text)
+        return _created(AcquireAnswer.model_validate(recorded["body"]), recorded["headers"])
+
+    @router.post(EXPLAIN, summary="Would this pass, when, and what would make it pass?", responses=_EXPLAIN_RESPONSES)
+    def explain(body: AcquireBody) -> ExplainAnswer:
+        """Takes nothing and writes nothing."""
+        return ExplainAnswer.of(services.explain.explain(_request(router, body)))
+
+
+def _request(router: APIGatewayHttpRouter, body: AcquireBody) -> AcquireRequest:
+    limits = None
+    if body.limits is not None:
+        check_limit_names("limits", list(body.limits))
+        limits = {name: limit.to_limit(f"limits.{name}") for name, limit in body.limits.items()}
+    caller = caller_of(router)
+    registration = Registration(caller.entity, author_of(router))
+    return AcquireRequest(caller.namespace, body.entity, body.resource, body.consume, limits, registration)
+
+
+def _answer(services: Services, body: AcquireBody, admission: Admission) -> AcquireAnswer:
+    lease = None if admission.degraded else services.leases.open(admission, body.ttl_seconds * 1000)
+    token = None if lease is None else write_token(services.signer, lease)
+    return AcquireAnswer.of(admission, lease, token)
+
+
+def _rendered(services: Services, body: AcquireBody, admission: Admission) -> str:
+    """As it is recorded: a repeat gets the same headers too."""
+    recorded = {
+        "body": _answer(services, body, admission).model_dump(),
+        "headers": rate_limit_headers(admission.levels),
+    }
+    return json.dumps(recorded, separators=(",", ":"))
+
+
+def _created(body: AcquireAnswer, headers: dict[str, str]) -> Response[AcquireAnswer]:
+    return Response(status_code=HTTPStatus.CREATED, content_type="application/json", body=body, headers={**headers})
+
+
+def _hash(body: AcquireBody) -> str:
+    canonical = json.dumps(body.model_dump(), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,228 @@
+"""Leases: an admitted acquire is corrected while it runs, and closed once.
+
+The item of a lease is in the transaction that changes its buckets. Whoever comes second, be it another request or the
+same one whose answer was lost, finds in the item what was done: the same again is answered the same, anything else is
+refused. A change that no bucket notices is one Put.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Final
+
+from cachetools import LRUCache
+
+from sluice.core.admission import Admission
+from sluice.core.backoff import contended_wait_ms
+from sluice.core.errors import Contended, IdempotencyMismatch, InvalidRequest, LeaseClosed, LeaseExpired
+from sluice.core.lease import Lease
+from sluice.core.lease_changes import (
+    adjustments_after,
+    amounts_of,
+    changes,
+    check_names,
+    nothing,
+    settled_amounts,
+)
+from sluice.core.levels import Level
+from sluice.core.signals import Signal
+from sluice.repository import keys
+from sluice.repository.leases import NO_VERSION, LeaseState, State, decode_lease, put_lease
+from sluice.repository.requests import TransactWrite
+from sluice.repository.store import Applied, Cancelled, Committed, Store
+from sluice.repository.wire import Item
+from sluice.services.corrections import Corrections, Known, Plan
+from sluice.services.effects import Effects
+from sluice.services.held import HeldLease
+
+ADJUSTMENTS_MAX: Final = 50
+RETRY_ROUNDS: Final = 4
+# What this process did to a lease saves the next change a failed write.
+_STATES_MAX: Final = 2_000
+# Whole groups of base64, so that every mark has the same length.
+_KEY_HASH_BYTES: Final = 12
+_DELTA_HASH_BYTES: Final = 9
+
+Decide = Callable[[LeaseState], LeaseState | None]
+"""The lease after the change, or None where it was made before. Raises what the caller is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """`amounts`: what was asked for and done, in whole tokens. `levels`: as far as known without a read."""
+
+    lease_id: str
+    amounts: Mapping[str, int]
+    levels: tuple[Level, ...]
+
+
+class Leases:
+    """The service behind /v1/leases. Safe to share between threads."""
+
+    def __init__(self, store: Store, corrections: Corrections, effects: Effects) -> None:
+        self._store = store
+        self._corrections = corrections
+        self._effects = effects
+        self._states: LRUCache[str, LeaseState] = LRUCache(maxsize=_STATES_MAX)
+        self._lock = Lock()
+
+    def open(self, admission: Admission, ttl_ms: int) -> Lease:
+        """Writes nothing: a lease that is never corrected costs nothing."""
+        return Lease(
+            lease_id=self._effects.new_token(),
+            namespace=admission.namespace,
+            resource=admission.resource,
+            consumed=admission.consumed,
+            members=admission.members,
+            expires_at_ms=self._effects.clock_ms() + ttl_ms,
+        )
+
+    def hold(self, admission: Admission) -> HeldLease:
+        """For a caller in this process, who needs no token."""
+        return HeldLease(admission, self._store, self._corrections, self._effects)
+
+    def adjust(self, lease: Lease, delta: Mapping[str, int], idempotency_key: str) -> Changed:
+        """Takes more, into debt if need be, or gives some back. Once for each Idempotency-Key."""
+        check_names(lease, "delta", delta)
+        key_hash, marked = _marks(idempotency_key, delta)
+
+        def decide(state: LeaseState) -> LeaseState | None:
+            before = [mark for mark in state.adjustment_marks if mark.startswith(key_hash)]
+            if before:
+                if marked not in before:
+                    raise IdempotencyMismatch("this key was used for another adjustment of the lease")
+                return None
+            if state.state is not State.OPEN:
+                raise LeaseClosed(f"the lease is {state.state.value} and can not be adjusted")
+            if len(state.adjustment_marks) >= ADJUSTMENTS_MAX:
+                raise InvalidRequest("idempotency-key", f"a lease takes {ADJUSTMENTS_MAX} adjustments at most")
+            return replace(
+                state,
+                adjusted=adjustments_after(lease, state.adjusted, delta),
+                adjustment_marks=(*state.adjustment_marks, marked),
+            )
+
+        _, levels = self._change(lease, decide)
+        return Changed(lease.lease_id, dict(delta), levels)
+
+    def settle(self, lease: Lease, actual: Mapping[str, int]) -> Changed:
+        """Closes with what was really used. Limits that are left out keep their amount."""
+        check_names(lease, "actual", actual)
+
+        def decide(state: LeaseState) -> LeaseState | None:
+            closed_with = settled_amounts(amounts_of(lease, state.adjusted), actual)
+            return _closed(state, State.SETTLED, closed_with)
+
+        state, levels = self._change(lease, decide)
+        return Changed(lease.lease_id, state.closed_with, levels)
+
+    def release(self, lease: Lease) -> Changed:
+        """Closes and gives everything back; answers what that was."""
+
+        def decide(state: LeaseState) -> LeaseState | None:
+            return _closed(state, State.RELEASED, nothing(lease.consumed))
+
+        state, levels = self._change(lease, decide)
+        return Changed(lease.lease_id, amounts_of(lease, state.adjusted), levels)
+
+    def _change(self, lease: Lease, decide: Decide) -> tuple[LeaseState, tuple[Level, ...]]:
+        """The lease as it then is. Nothing is ever given back after its time."""
+        if self._effects.clock_ms() >= lease.expires_at_ms:
+            raise LeaseExpired("the lease has expired; what it took stays taken")
+        with self._lock:
+            seen = self._states.get(keys.lease(lease.namespace, lease.lease_id).pk)
+        certain = False
+        known: Known = {}
+        for _ in range(1 + RETRY_ROUNDS):
+            now_ms = self._effects.clock_ms()
+            before, wanted = self._decided(decide, seen or _untouched(lease, now_ms), certain=certain)
+            if wanted is None:
+                return before, self._corrections.levels(lease, known, now_ms)
+            plan = self._plan(lease, before, wanted, known, now_ms)
+            written = replace(wanted, left_out=plan.left_out, version=before.version + 1, updated_at_ms=now_ms)
+            cancelled = self._send(written, before.version, plan)
+            if cancelled is None:
+                return self._remember(written), self._corrections.applied(lease, plan, known, now_ms)
+            certain = True
+            of_lease, *of_buckets = cancelled.failures
+            seen = before if of_lease is None else self._found(of_lease.item)
+            for correction, failure in zip(plan.corrections, of_buckets, strict=True):
+                if failure is not None:
+                    self._corrections.learn(known, correction.key, failure.item)
+        self._effects.meter.count(Signal.CONTENDED)
+        raise Contended(contended_wait_ms(self._effects.random_below))
+
+    def _decided(self, decide: Decide, before: LeaseState, *, certain: bool) -> tuple[LeaseState, LeaseState | None]:
+        """What was decided, and on which state. A closed lease and a used key stay what they are; amounts do not."""
+        try:
+            return before, decide(before)
+        except InvalidRequest:
+            if certain:
+                raise
+        # Perhaps another process has adjusted it since.
+        read = self._found(self._store.get(before.key, consistent=True)) or before
+        return read, decide(read)
+
+    def _plan(self, lease: Lease, before: LeaseState, wanted: LeaseState, known: Known, now_ms: int) -> Plan:
+        had = amounts_of(lease, before.adjusted)
+        after = amounts_of(lease, wanted.adjusted) if wanted.state is State.OPEN else wanted.closed_with
+        return self._corrections.plan(lease, changes(lease, had, after), before.left_out, known, now_ms)
+
+    def _send(self, written: LeaseState, seen_version: int, plan: Plan) -> Cancelled | None:
+        """None when it happened."""
+        put = put_lease(written, seen_version)
+        if not plan.corrections:
+            alone = self._store.put(put, repeatable=True)
+            return None if isinstance(alone, Applied) else Cancelled((alone,))
+        writes: list[TransactWrite] = [{"Put": put}]
+        writes += [{"Update": correction.request} for correction in plan.corrections]
+        # A new token each time: what is sent again after a failure is another transaction.
+        outcome = self._store.transact(writes, self._effects.new_token())
+        return None if isinstance(outcome, Committed) else outcome
+
+    def _found(self, item: Item | None) -> LeaseState | None:
+        return None if item is None else self._remember(decode_lease(item))
+
+    def _remember(self, state: LeaseState) -> LeaseState:
+        with self._lock:
+            self._states[state.key.pk] = state
+        return state
+
+
+def _untouched(lease: Lease, now_ms: int) -> LeaseState:
+    """A lease that has no item yet."""
+    return LeaseState(
+        key=keys.lease(lease.namespace, lease.lease_id),
+        state=State.OPEN,
+        adjusted={},
+        adjustment_marks=(),
+        closed_with={},
+        left_out=frozenset(),
+        version=NO_VERSION,
+        lease_expires_at_ms=lease.expires_at_ms,
+        created_at_ms=now_ms,
+        updated_at_ms=now_ms,
+    )
+
+
+def _closed(state: LeaseState, how: State, closed_with: Mapping[str, int]) -> LeaseState | None:
+    if state.state is State.OPEN:
+        return replace(state, state=how, closed_with=closed_with)
+    if state.state is not how:
+        raise LeaseClosed(f"the lease is {state.state.value} already")
+    if state.closed_with != closed_with:
+        raise LeaseClosed(f"the lease is {state.state.value} already, with other amounts")
+    return None
+
+
+def _marks(idempotency_key: str, delta: Mapping[str, int]) -> tuple[str, str]:
+    """What stands for a key, and for a key with what was asked under it. Hashed: keys may be long, items may not."""
+    key_hash = _hash(idempotency_key, _KEY_HASH_BYTES)
+    return key_hash, key_hash + _hash(json.dumps(sorted(delta.items())), _DELTA_HASH_BYTES)
+
+
+def _hash(text: str, length: int) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:length]).decode()

@@ -1,0 +1,231 @@
+"""Removing an entity: first what it is and its limits, in one transaction, then its buckets.
+
+Once the entity is gone nobody can be put below it, because whoever does that checks the parent in the same transaction.
+Who was put below it before is found by an index, and an index lags: no condition can ask it. So the children are looked
+for once more after the entity is gone, and if there are some, everything is put back. Two kinds of children escape
+that: one that the index shows later still, and one that is registered by its own first acquire, which goes by a parent
+that was read up to a minute ago. They keep a parent that does not exist: nothing is taken there, and they can be moved.
+
+Every step can be repeated. A removal that ended half way is ended by the next one, also when the entity itself is gone
+already.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sluice.core.audit import Action, Author, entity_target, limits_subject, limits_target
+from sluice.core.backoff import RandomBelow, contended_wait_ms
+from sluice.core.errors import Contended, InUse, NotFound, PreconditionFailed
+from sluice.core.shards import SHARDS_MAX
+from sluice.repository import keys
+from sluice.repository.audit import AuditEvent, audit_put
+from sluice.repository.entities import (
+    bucket_delete,
+    buckets_query,
+    children_query,
+    entity_delete,
+    entity_image,
+    entity_put,
+    legacy_bucket_delete,
+)
+from sluice.repository.items import Bucket, Entity, decode_bucket, decode_entity
+from sluice.repository.legacy import is_legacy, items_query
+from sluice.repository.limits import (
+    ScopedLimits,
+    decode_scoped_limits,
+    limits_delete,
+    limits_image,
+    limits_put,
+    own_limits_query,
+)
+from sluice.repository.requests import QueryRequest, TransactWrite
+from sluice.repository.store import Applied, Committed, Store
+from sluice.repository.wire import Item
+
+_WRITE_ROUNDS: Final = 4
+# Two elements of a transaction each, and DynamoDB takes a hundred.
+_LIMITS_AT_ONCE: Final = 40
+
+Precondition = Callable[[Entity | None], bool]
+
+
+class Removal:
+    def __init__(
+        self,
+        store: Store,
+        clock_ms: Callable[[], int],
+        random_below: RandomBelow,
+        new_token: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._clock_ms = clock_ms
+        self._random_below = random_below
+        self._new_token = new_token
+
+    def remove(self, namespace: str, entity_id: str, precondition: Precondition, author: Author) -> None:
+        known = self._remove_entity(namespace, entity_id, precondition, author)
+        limits = self._remove_limits(namespace, entity_id, author)
+        buckets = self._remove_buckets(namespace, entity_id)
+        if not known and not limits and not buckets:
+            raise NotFound("there is no such entity")
+
+    def _remove_entity(self, namespace: str, entity_id: str, precondition: Precondition, author: Author) -> bool:
+        """The entity and as many of its limits as fit. False if there is no such entity."""
+        event_id, at_ms = self._new_token(), self._clock_ms()
+        for _ in range(_WRITE_ROUNDS):
+            before = self._find(namespace, entity_id)
+            accepted = precondition(before)
+            if before is None:
+                if not accepted:
+                    raise NotFound("there is no such entity")
+                return False
+            if not accepted:
+                raise PreconditionFailed("the stored version is another one")
+            self._refuse_with_children(namespace, entity_id)
+            limits = self._some_limits(namespace, entity_id)
+            event = _entity_event(before, event_id, at_ms, author)
+            writes = [
+                audit_put(namespace, event),
+                entity_delete(namespace, before),
+                *self._limits_removed(namespace, limits, author),
+            ]
+            outcome = self._store.transact(writes, self._new_token())
+            # The event is there already: an earlier try was applied.
+            if isinstance(outcome, Committed) or outcome.failures[0] is not None:
+                self._put_back_for_children(namespace, before, limits, author)
+                return True
+        raise Contended(contended_wait_ms(self._random_below))
+
+    def _put_back_for_children(
+        self, namespace: str, entity: Entity, limits: Sequence[ScopedLimits], author: Author
+    ) -> None:
+        try:
+            self._refuse_with_children(namespace, entity.entity)
+        except InUse:
+            event = _entity_event(entity, self._new_token(), self._clock_ms(), author, put_back=True)
+            writes = [
+                entity_put(namespace, entity, None),
+                audit_put(namespace, event),
+                *self._limits_put_back(namespace, limits, author),
+            ]
+            # Where that fails somebody has made the entity anew, and the children have a parent.
+            self._store.transact(writes, self._new_token())
+            raise
+
+    def _refuse_with_children(self, namespace: str, entity_id: str) -> None:
+        if self._store.query({**children_query(namespace, entity_id), "Limit": 1}).items:
+            raise InUse("other entities stand below this one; move or remove them first")
+
+    def _remove_limits(self, namespace: str, entity_id: str, author: Author) -> bool:
+        """What is left of the limits. False if nothing was."""
+        removed = False
+        failed = 0
+        while limits := self._some_limits(namespace, entity_id):
+            writes = self._limits_removed(namespace, limits, author)
+            if isinstance(self._store.transact(writes, self._new_token()), Committed):
+                removed = True
+                continue
+            failed += 1
+            if failed == _WRITE_ROUNDS:
+                raise Contended(contended_wait_ms(self._random_below))
+        return removed
+
+    def _remove_buckets(self, namespace: str, entity_id: str) -> bool:
+        """False if there were none."""
+        legacy = self._all_keys(items_query(keys.namespace_prefix(namespace), entity_id, resource=""))
+        for key in legacy:
+            self._store.delete(legacy_bucket_delete(key))
+        shards: dict[keys.Key, list[Bucket]] = {}
+        items = self._store.batch_get(self._all_keys(buckets_query(namespace, entity_id)), consistent=True)
+        for item in items:
+            bucket = self._current(item)
+            if bucket is not None:
+                shards.setdefault(keys.first_shard(bucket.key, bucket.shard), []).append(bucket)
+        for first, seen in shards.items():
+            self._remove_bucket(first, seen)
+        return bool(items or legacy)
+
+    def _current(self, item: Item) -> Bucket | None:
+        """The bucket; one of an old layout is removed here, unless somebody has just moved it."""
+        if is_legacy(item):
+            outcome = self._store.delete(legacy_bucket_delete(keys.key_of(item)))
+            if isinstance(outcome, Applied) or outcome.item is None:
+                return None
+            item = outcome.item
+        return decode_bucket(item)
+
+    def _remove_bucket(self, first: keys.Key, seen: Sequence[Bucket]) -> None:
+        """From the highest shard down: a shard whose donor is gone could neither be used nor made again."""
+        every = [keys.bucket_shard(first, shard) for shard in range(SHARDS_MAX)]
+        for _ in range(_WRITE_ROUNDS):
+            from_the_highest = sorted(seen, key=lambda bucket: bucket.shard, reverse=True)
+            removed = all(self._remove_shard(bucket) for bucket in from_the_highest)
+            # The list may lack a shard. One that was never split has no other.
+            if removed and all(bucket.shard_count == 1 for bucket in seen):
+                return
+            seen = [bucket for item in self._store.batch_get(every, consistent=True) if (bucket := self._current(item))]
+            if not seen:
+                return
+        raise Contended(contended_wait_ms(self._random_below))
+
+    def _remove_shard(self, seen: Bucket) -> bool:
+        """False if it was split or made anew since."""
+        outcome = self._store.delete(bucket_delete(seen))
+        return isinstance(outcome, Applied) or outcome.item is None
+
+    def _find(self, namespace: str, entity_id: str) -> Entity | None:
+        item = self._store.get(keys.entity(namespace, entity_id), consistent=True)
+        return None if item is None else decode_entity(item)
+
+    def _some_limits(self, namespace: str, entity_id: str) -> list[ScopedLimits]:
+        page = self._store.query({**own_limits_query(namespace, entity_id), "Limit": _LIMITS_AT_ONCE})
+        return [decode_scoped_limits(item) for item in page.items]
+
+    def _all_keys(self, request: QueryRequest) -> list[keys.Key]:
+        page = self._store.query(request)
+        items = list(page.items)
+        while page.next_start is not None:
+            page = self._store.query({**request, "ExclusiveStartKey": page.next_start})
+            items += page.items
+        return [keys.key_of(item) for item in items]
+
+    def _limits_removed(self, namespace: str, limits: Sequence[ScopedLimits], author: Author) -> list[TransactWrite]:
+        writes: list[TransactWrite] = []
+        for own in limits:
+            event = self._limits_event(own, author, put_back=False)
+            writes += [limits_delete(namespace, own.scope, own.stored), audit_put(namespace, event)]
+        return writes
+
+    def _limits_put_back(self, namespace: str, limits: Sequence[ScopedLimits], author: Author) -> list[TransactWrite]:
+        writes: list[TransactWrite] = []
+        for own in limits:
+            event = self._limits_event(own, author, put_back=True)
+            writes += [limits_put(namespace, own.scope, own.stored, None), audit_put(namespace, event)]
+        return writes
+
+    def _limits_event(self, own: ScopedLimits, author: Author, *, put_back: bool) -> AuditEvent:
+        image = limits_image(own.stored)
+        return AuditEvent(
+            event_id=self._new_token(),
+            subject=limits_subject(own.scope),
+            at_ms=self._clock_ms(),
+            author=author,
+            action=Action.LIMITS_PUT if put_back else Action.LIMITS_DELETE,
+            target=limits_target(own.scope),
+            before=None if put_back else image,
+            after=image if put_back else None,
+        )
+
+
+def _entity_event(entity: Entity, event_id: str, at_ms: int, author: Author, *, put_back: bool = False) -> AuditEvent:
+    image = entity_image(entity)
+    return AuditEvent(
+        event_id=event_id,
+        subject=entity.entity,
+        at_ms=at_ms,
+        author=author,
+        action=Action.ENTITY_PUT if put_back else Action.ENTITY_DELETE,
+        target=entity_target(entity.entity),
+        before=None if put_back else image,
+        after=image if put_back else None,
+    )

@@ -1,0 +1,105 @@
+"""What runs by itself: the scheduled function and its clock."""
+
+from typing import Final, cast
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from sluice.repository import schema
+from stacks.acceptances import accept
+from stacks.function import FunctionSpec, ServiceFunction
+from stacks.layers import ServiceLayers
+from stacks.settings import Settings
+
+# It works for 40 s; the rest is for the step that has begun.
+_TIMEOUT_SECONDS: Final = 60
+_EVERY: Final = cdk.Duration.minutes(1)
+# The next one comes in a minute, so none is worth waiting for longer.
+_EVENT_AGE: Final = cdk.Duration.minutes(1)
+_DELIVERIES: Final = 2
+_UNDELIVERED_KEPT: Final = cdk.Duration.days(14)
+_IS_A_DEAD_LETTER_QUEUE: Final = (
+    "It is the dead-letter queue of the rule's target, which the check does not see: what lies in it is looked at by a "
+    "person, whom an alarm tells."
+)
+_ROLLUP_ACTIONS: Final = (
+    "dynamodb:BatchGetItem",
+    "dynamodb:ConditionCheckItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:Scan",
+    "dynamodb:UpdateItem",
+)
+# Open jobs, and everything of a namespace.
+_ROLLUP_INDEXES: Final = (schema.GSI3, schema.GSI4)
+
+
+class JobsStack(cdk.Stack):
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: Settings,
+        table: dynamodb.TableV2,
+        key: kms.Key | None,
+    ) -> None:
+        super().__init__(scope, construct_id, description="Sluice: the scheduled function")
+        self.rollup = ServiceFunction(
+            self,
+            "Rollup",
+            settings=settings,
+            layers=ServiceLayers(self, "Layers", settings=settings),
+            spec=FunctionSpec(
+                name="rollup",
+                description="Open jobs, every minute",
+                timeout_seconds=_TIMEOUT_SECONDS,
+                environment={
+                    "SLUICE_TABLE": table.table_name,
+                    "SLUICE_STORE_TIMEOUT_MS": str(settings.store_timeout_ms),
+                },
+                # Two would do the same steps twice.
+                reserved_concurrency=1,
+            ),
+        )
+        self.rollup.allow(_ROLLUP_ACTIONS, [table.table_arn])
+        self.rollup.allow(["dynamodb:Query"], [f"{table.table_arn}/index/{index}" for index in _ROLLUP_INDEXES])
+        if key is not None:
+            self.rollup.allow_key_through_table(key)
+        self.undelivered = sqs.Queue(
+            self,
+            "Undelivered",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=_UNDELIVERED_KEPT,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        accept(self.undelivered, "AwsSolutions-SQS3", _IS_A_DEAD_LETTER_QUEUE)
+        self._schedule()
+        cdk.CfnOutput(self, "RollupFunctionName", value=self.rollup.function.function_name)
+
+    def _schedule(self) -> None:
+        alias = self.rollup.alias
+        # A run that failed is not repeated: the next one goes on from the same cursors.
+        alias.configure_async_invoke(max_event_age=_EVENT_AGE, retry_attempts=0)
+        target = targets.LambdaFunction(
+            cast("lambda_.IFunction", alias),
+            dead_letter_queue=cast("sqs.IQueue", self.undelivered),
+            max_event_age=_EVENT_AGE,
+            retry_attempts=_DELIVERIES,
+        )
+        events.Rule(
+            self,
+            "EveryMinute",
+            description="Starts the rollup function",
+            schedule=events.Schedule.rate(_EVERY),
+            targets=[cast("events.IRuleTarget", target)],
+        )
