@@ -1,5 +1,6 @@
 """Fixtures for tests against a real DynamoDB engine; nothing is started for tests that ask for none of them."""
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -7,7 +8,20 @@ from mypy_boto3_dynamodb import DynamoDBClient
 
 from local.engine import Endpoint, Engine, dynamodb_client
 from local.reference import ReferenceEngine
-from tests.engines import chosen_engine, table_factory
+from tests.engines import REFERENCE, chosen_engine, table_factory
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On the reference engine only what uses an engine: the rest has been run already."""
+    if os.environ.get("SLUICE_TEST_ENGINE") != REFERENCE:
+        return
+    without = [
+        item
+        for item in items
+        if item.nodeid.startswith("tests/integration") and "engine" not in getattr(item, "fixturenames", ())
+    ]
+    config.hook.pytest_deselected(items=without)
+    items[:] = [item for item in items if item not in without]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Stand-ins for time, randomness and metrics, shared by the tests."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from sluice.core.signals import Signal
 
@@ -29,3 +30,13 @@ class CountingMeter:
 def never_random(below: int) -> int:
     """The smallest draw, always."""
     return 0
+
+
+class FakeRandom:
+    """Draws what a test wants drawn; the smallest until it is told."""
+
+    def __init__(self) -> None:
+        self.draw: Callable[[int], int] = never_random
+
+    def __call__(self, below: int) -> int:
+        return self.draw(below)

@@ -61,7 +61,15 @@ def deployed(module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
         monkeypatch.setenv(name, value)
     with mock_aws():
         create_table(boto3.client("dynamodb"), TABLE)
+        monkeypatch.setenv("SLUICE_SIGNING_SECRET", create_signing_secret())
         yield importlib.reload(importlib.import_module(module))
+
+
+def create_signing_secret() -> str:
+    """As the stack makes it; answers its ARN."""
+    keys = json.dumps({"current": "k" * 64, "previous": ""})
+    arn: str = boto3.client("secretsmanager").create_secret(Name="signing", SecretString=keys)["ARN"]
+    return arn
 
 
 def caller_of(module: ModuleType, default_method: str, default_path: str) -> Call:

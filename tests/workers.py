@@ -13,14 +13,16 @@ from botocore.config import Config
 
 from local.engine import Endpoint, dynamodb_client
 from sluice.core.errors import Contended, LimitExceeded
+from sluice.repository import keys
 from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore
-from sluice.services.acquire import Acquire, AcquireRequest
+from sluice.services.acquire import Acquire
+from sluice.services.chains import AcquireRequest, Chains
 from sluice.services.configuration import Configuration
-from sluice.services.denials import DenyCache
-from sluice.services.images import ImageCache
-from sluice.services.taking import Taker
-from sluice.shell import clock_ms, run_all
+from sluice.services.effects import Effects
+from sluice.services.registration import Registrar
+from sluice.services.taking import Buckets, build_buckets
+from sluice.shell import clock_ms, new_token, run_all, timer_ms
 from tests.fakes import CountingMeter
 from tests.recording import RecordingStore
 
@@ -39,6 +41,9 @@ class Work:
     for_ms: int | None = None
     entities: tuple[str, ...] = (ENTITY,)
     """The processes share these in turn."""
+    split_every: int | None = None
+    """After so many attempts a process splits a shard of its bucket, whichever it chooses."""
+    amount: int = 1
 
 
 @dataclass(frozen=True)
@@ -80,19 +85,35 @@ def _run(work: Work, entity: str, barrier: Barrier, reports: "Queue[Report]") ->
     retries = Retries(lambda ms: time.sleep(ms / 1000), secrets.randbelow, meter)
     store = RecordingStore(DynamoStore(client, work.table, retries))
     configuration = Configuration(store, clock_ms)
-    taker = Taker(store, configuration, ImageCache(), DenyCache(), clock_ms, secrets.randbelow, meter)
-    service = Acquire(configuration, taker, run_all, meter)
+    effects = Effects(clock_ms, secrets.randbelow, new_token, meter)
+    buckets = build_buckets(store, configuration, effects, timer_ms)
+    chains = Chains(configuration, buckets.memory.images, Registrar(store, configuration, effects))
+    service = Acquire(configuration, chains, buckets.taker, run_all, meter)
     # Stored limits: the bucket is the same for everybody, and its configuration is read by everybody.
-    request = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 1})
+    request = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": work.amount})
     barrier.wait(timeout=120)
-    reports.put(_acquire_all(service, store, request, work))
+    reports.put(_acquire_all(service, buckets, store, request, work))
 
 
-def _acquire_all(service: Acquire, store: RecordingStore, request: AcquireRequest, work: Work) -> Report:
+def _split_one(buckets: Buckets, request: AcquireRequest) -> None:
+    first = keys.bucket(request.namespace, request.entity, request.resource, 0)
+    try:
+        images, _ = buckets.writer.look_at(first)
+    except Contended:
+        return
+    if images:
+        buckets.sharding.relieve(secrets.choice(images))
+
+
+def _acquire_all(
+    service: Acquire, buckets: Buckets, store: RecordingStore, request: AcquireRequest, work: Work
+) -> Report:
     admitted = refused = contended = asked = 0
     least_remaining = 0
     first_ms = clock_ms()
-    for _ in range(work.attempts):
+    for attempt in range(work.attempts):
+        if work.split_every is not None and attempt % work.split_every == work.split_every - 1:
+            _split_one(buckets, request)
         if work.for_ms is not None and clock_ms() - first_ms > work.for_ms:
             break
         calls = len(store.calls)

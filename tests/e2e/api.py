@@ -23,12 +23,18 @@ class Api:
     url: str
 
     def call(
-        self, method: str, path: str, body: object = None, *, content_type: str | None = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str | None = "application/json",
+        more_headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Bytes are sent as they are, anything else as JSON."""
         address = urlsplit(self.url + path)
         content = None
-        headers = {}
+        headers = dict(more_headers or {})
         if body is not None:
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             if content_type is not None:

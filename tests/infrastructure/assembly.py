@@ -13,7 +13,7 @@ from stacks.settings import ENVIRONMENTS, Settings
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 CDK_JSON: Final[Mapping[str, Any]] = json.loads((ROOT / "cdk.json").read_text())
-PARTS: Final = ("Data", "Api", "Monitoring")
+PARTS: Final = ("Data", "Api", "Jobs", "Monitoring")
 
 Properties = Mapping[str, Any]
 
@@ -54,22 +54,22 @@ class Assembly:
         (value,) = (o["Value"] for o in outputs if o.get("Export", {}).get("Name") == reference["Fn::ImportValue"])
         return value
 
-    def functions(self) -> Mapping[str, Properties]:
-        """The functions of the API by their service name."""
-        found = self.resources("Api", "AWS::Lambda::Function").values()
+    def functions(self, part: str = "Api") -> Mapping[str, Properties]:
+        """The functions of a stack by their service name."""
+        found = self.resources(part, "AWS::Lambda::Function").values()
         named = {function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]: function for function in found}
         assert len(named) == len(found)
         return named
 
-    def logical_id(self, service: str) -> str:
-        function = self.functions()[service]
-        (name,) = (n for n, other in self.resources("Api", "AWS::Lambda::Function").items() if other == function)
+    def logical_id(self, service: str, part: str = "Api") -> str:
+        function = self.functions(part)[service]
+        (name,) = (n for n, other in self.resources(part, "AWS::Lambda::Function").items() if other == function)
         return name
 
-    def alias(self, service: str) -> tuple[str, Properties]:
+    def alias(self, service: str, part: str = "Api") -> tuple[str, Properties]:
         """The logical id and the properties of a function's one alias."""
-        function = {"Ref": self.logical_id(service)}
-        aliases = self.resources("Api", "AWS::Lambda::Alias").items()
+        function = {"Ref": self.logical_id(service, part)}
+        aliases = self.resources(part, "AWS::Lambda::Alias").items()
         ((name, alias),) = ((name, alias) for name, alias in aliases if alias["FunctionName"] == function)
         return name, alias
 

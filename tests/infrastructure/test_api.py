@@ -8,6 +8,10 @@ from tests.infrastructure.assembly import Assembly
 # Route key to service. Written out, so that a path that changes hands is noticed here.
 TARGETS = {
     "ANY /v1/acquire": "data_plane",
+    "ANY /v1/explain": "data_plane",
+    "ANY /v1/leases/settle": "data_plane",
+    "ANY /v1/leases/adjust": "data_plane",
+    "ANY /v1/leases/release": "data_plane",
     "ANY /v1/health": "data_plane",
     "ANY /v1/ready": "data_plane",
     "$default": "control_plane",

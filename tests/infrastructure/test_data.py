@@ -1,5 +1,6 @@
 """The table and the archive."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,7 @@ from tests.infrastructure.assembly import Assembly, Properties
 
 TABLE = "AWS::DynamoDB::GlobalTable"
 BUCKET = "AWS::S3::Bucket"
+SECRET = "AWS::SecretsManager::Secret"
 
 
 def replica(assembly: Assembly) -> Properties:
@@ -62,9 +64,9 @@ def test_only_prod_keeps_its_data(synthesized: Callable[[str], Assembly], enviro
     holding_data = [
         resource
         for resource in assembly.raw("Data")["Resources"].values()
-        if resource["Type"] in {TABLE, BUCKET, "AWS::KMS::Key"}
+        if resource["Type"] in {TABLE, BUCKET, SECRET, "AWS::KMS::Key"}
     ]
-    assert len(holding_data) >= 3
+    assert len(holding_data) >= 4
     policy = "Retain" if kept else "Delete"
     assert {resource["DeletionPolicy"] for resource in holding_data} == {policy}
     assert {resource["UpdateReplacePolicy"] for resource in holding_data} == {policy}
@@ -80,6 +82,7 @@ def test_a_customer_key_encrypts_table_and_archive(synthesized: Callable[[str], 
     assert replica(assembly)["SSESpecification"] == {"KMSMasterKeyId": arn}
     (rule,) = archive(assembly)["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": arn}
+    assert assembly.only("Data", SECRET)["KmsKeyId"] == arn
 
 
 @pytest.mark.parametrize("environment", ["local", "dev"])
@@ -88,6 +91,16 @@ def test_other_environments_pay_for_no_key(synthesized: Callable[[str], Assembly
     assert not assembly.resources("Data", "AWS::KMS::Key")
     (rule,) = archive(assembly)["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+    assert "KmsKeyId" not in assembly.only("Data", SECRET)
+
+
+def test_the_signing_keys_start_with_one_that_nobody_chose(each: Assembly) -> None:
+    secret = each.only("Data", SECRET)
+    assert "SecretString" not in secret
+    assert "Name" not in secret
+    made = secret["GenerateSecretString"]
+    assert json.loads(made.pop("SecretStringTemplate")) == {"previous": ""}
+    assert made == {"GenerateStringKey": "current", "PasswordLength": 64, "ExcludePunctuation": True}
 
 
 def archive(assembly: Assembly) -> Properties:
@@ -125,5 +138,5 @@ def test_archive_is_versioned_and_ages(each: Assembly) -> None:
 
 
 def test_outputs_that_local_tooling_reads(each: Assembly) -> None:
-    assert {"TableName", "ArchiveBucketName"} <= each.raw("Data")["Outputs"].keys()
+    assert {"TableName", "ArchiveBucketName", "SigningSecretArn"} <= each.raw("Data")["Outputs"].keys()
     assert {"ApiId", "ApiUrl"} <= each.raw("Api")["Outputs"].keys()

@@ -18,7 +18,14 @@ from stacks.wheels import LayerBuild, core_layer
 from tests.infrastructure.assembly import Assembly, new_app
 
 TABLE_ACTIONS = {
-    "data_plane": {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"},
+    "data_plane": {
+        "dynamodb:BatchGetItem",
+        "dynamodb:DeleteItem",
+        "dynamodb:GetItem",
+        "dynamodb:PutItem",
+        "dynamodb:Query",
+        "dynamodb:UpdateItem",
+    },
     "control_plane": {
         "dynamodb:BatchGetItem",
         "dynamodb:ConditionCheckItem",
@@ -29,7 +36,7 @@ TABLE_ACTIONS = {
     },
 }
 INDEX_ACTIONS = {"dynamodb:Query"}
-QUERIED_INDEXES = {"data_plane": [], "control_plane": ["GSI1", "GSI3"]}
+QUERIED_INDEXES = {"data_plane": [], "control_plane": ["GSI1", "GSI2", "GSI3", "GSI4"]}
 SERVICES = tuple(TABLE_ACTIONS)
 KEY_ACTIONS = {
     "kms:Decrypt",
@@ -41,6 +48,8 @@ KEY_ACTIONS = {
 }
 TRACE_ACTIONS = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 LOG_ACTIONS = {"logs:CreateLogStream", "logs:PutLogEvents"}
+SECRET_ACTIONS = {"secretsmanager:GetSecretValue"}
+SECRET_KEY_ACTIONS = {"kms:Decrypt"}
 
 
 def actions_of(statement: Any) -> list[str]:
@@ -66,9 +75,9 @@ def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
     statements = policy["PolicyDocument"]["Statement"]
     found = {frozenset(actions_of(statement)): statement for statement in statements}
     table_actions = frozenset(TABLE_ACTIONS[service])
-    expected = [table_actions, TRACE_ACTIONS, LOG_ACTIONS]
+    expected = [table_actions, TRACE_ACTIONS, LOG_ACTIONS, SECRET_ACTIONS]
     if each.settings.customer_managed_key:
-        expected.append(KEY_ACTIONS)
+        expected += [KEY_ACTIONS, SECRET_KEY_ACTIONS]
     if QUERIED_INDEXES[service]:
         expected.append(INDEX_ACTIONS)
     assert found.keys() == {frozenset(actions) for actions in expected}
@@ -87,6 +96,24 @@ def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
         (key,) = each.resources("Data", "AWS::KMS::Key")
         assert each.exported("Data", use_of_key["Resource"]) == {"Fn::GetAtt": [key, "Arn"]}
         assert use_of_key["Condition"]["StringEquals"].keys() == {"kms:ViaService"}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_function_reads_the_signing_secret_and_no_other(each: Assembly, service: str) -> None:
+    (policy,) = policies_of(each, service)
+    found = {frozenset(actions_of(statement)): statement for statement in policy["PolicyDocument"]["Statement"]}
+    (secret,) = each.resources("Data", "AWS::SecretsManager::Secret")
+    read = found[frozenset(SECRET_ACTIONS)]
+    assert each.exported("Data", read["Resource"]) == {"Ref": secret}
+    assert "Condition" not in read
+    if each.settings.customer_managed_key:
+        (key,) = each.resources("Data", "AWS::KMS::Key")
+        decrypt = found[frozenset(SECRET_KEY_ACTIONS)]
+        assert each.exported("Data", decrypt["Resource"]) == {"Fn::GetAtt": [key, "Arn"]}
+        condition = decrypt["Condition"]["StringEquals"]
+        assert condition.keys() == {"kms:ViaService", "kms:EncryptionContext:SecretARN"}
+        assert condition["kms:ViaService"]["Fn::Join"][1][0] == "secretsmanager."
+        assert each.exported("Data", condition["kms:EncryptionContext:SecretARN"]) == {"Ref": secret}
 
 
 def test_no_function_shares_its_role_or_log_group(each: Assembly) -> None:
@@ -189,6 +216,8 @@ def test_environment_variables(
     variables = dict(assembly.functions()[service]["Environment"]["Variables"])
     (table,) = assembly.resources("Data", "AWS::DynamoDB::GlobalTable")
     assert assembly.exported("Data", variables.pop("SLUICE_TABLE")) == {"Ref": table}
+    (secret,) = assembly.resources("Data", "AWS::SecretsManager::Secret")
+    assert assembly.exported("Data", variables.pop("SLUICE_SIGNING_SECRET")) == {"Ref": secret}
     assert variables == {
         "SLUICE_ENVIRONMENT": environment,
         "POWERTOOLS_SERVICE_NAME": service,

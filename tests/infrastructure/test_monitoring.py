@@ -31,6 +31,15 @@ EXPECTED = {
     "ControlPlane-StoreConflicts": (100, 1),
     "ControlPlane-StoreThrottles": (100, 1),
     "ControlPlane-Unavailable": (5, 1),
+    "Rollup-Fault-Count": (2, 1),
+    "Rollup-Latency-P99": (50_000, 3),
+    "Rollup-Throttled-Count": (2, 1),
+    "Rollup-JobsFailed": (0, 1),
+    "Rollup-StoreAmbiguousWrites": (10, 1),
+    "Rollup-StoreConflicts": (100, 1),
+    "Rollup-StoreThrottles": (100, 1),
+    "Rollup-Unavailable": (5, 1),
+    "Undelivered-Queue-Message-Count-Max": (0, 1),
     "Table-TransactionConflict": (100, 1),
     "Table-Read-Throttled-Events": (0, 3),
     "Table-Write-Throttled-Events": (0, 3),
@@ -52,13 +61,27 @@ ALARMED_SIGNALS = {
         Signal.STORE_THROTTLES,
         Signal.UNAVAILABLE,
     },
+    "rollup": {
+        Signal.JOBS_FAILED,
+        Signal.STORE_AMBIGUOUS_WRITES,
+        Signal.STORE_CONFLICTS,
+        Signal.STORE_THROTTLES,
+        Signal.UNAVAILABLE,
+    },
 }
-ALARM_NAMES = {"data_plane": "DataPlane", "control_plane": "ControlPlane"}
+ALARM_NAMES = {"data_plane": "DataPlane", "control_plane": "ControlPlane", "rollup": "Rollup"}
+STACKS = {"data_plane": "Api", "control_plane": "Api", "rollup": "Jobs"}
+# The one alarm on what does not happen: so many runs a period at least, for so many periods.
+SILENCE = "Rollup-Usage-Count"
 
 
 @pytest.mark.parametrize(("environment", "near"), [("dev", 800), ("staging", 3_200), ("prod", 32_000)])
 def test_alarms(synthesized: Callable[[str], Assembly], environment: str, near: int) -> None:
-    alarms = synthesized(environment).resources("Monitoring", ALARM).values()
+    found = {alarm["AlarmName"]: alarm for alarm in synthesized(environment).resources("Monitoring", ALARM).values()}
+    silence = found.pop(f"Sluice-{environment}-{SILENCE}-Warning")
+    assert (silence["Threshold"], silence["EvaluationPeriods"]) == (1, 3)
+    assert (silence["ComparisonOperator"], silence["TreatMissingData"]) == ("LessThanThreshold", "breaching")
+    alarms = found.values()
     expected = EXPECTED | {"Table-Read-Consumed-Capacity": (near, 3), "Table-Write-Consumed-Capacity": (near, 3)}
     assert {alarm["AlarmName"]: (alarm["Threshold"], alarm["EvaluationPeriods"]) for alarm in alarms} == {
         f"Sluice-{environment}-{name}-Warning": bounds for name, bounds in expected.items()
@@ -84,21 +107,21 @@ def test_signal_alarms_read_what_the_code_emits(prod: Assembly) -> None:
         found.setdefault(service, set()).add(alarm["MetricName"])
     assert found == ALARMED_SIGNALS
     # What the functions put into the dimension.
-    assert found.keys() == prod.functions().keys()
+    assert found.keys() == prod.functions().keys() | prod.functions("Jobs").keys()
 
 
-@pytest.mark.parametrize("service", ["data_plane", "control_plane"])
+@pytest.mark.parametrize("service", STACKS)
 def test_function_alarms_watch_the_function_that_they_name(prod: Assembly, service: str) -> None:
     """The names alone would look right with one function watched twice."""
     name = ALARM_NAMES[service]
-    reference = {"Ref": prod.logical_id(service)}
+    reference = {"Ref": prod.logical_id(service, STACKS[service])}
     alarms = {alarm["AlarmName"]: alarm for alarm in prod.resources("Monitoring", ALARM).values()}
     for what in ("Fault-Count", "Latency-P99", "Throttled-Count"):
         # A metric with a label stands in a list.
         (metric,) = alarms[f"Sluice-prod-{name}-{what}-Warning"]["Metrics"]
         watched = dimensions(metric["MetricStat"]["Metric"])
         assert watched.keys() == {"FunctionName"}
-        assert prod.exported("Api", watched["FunctionName"]) == reference
+        assert prod.exported(STACKS[service], watched["FunctionName"]) == reference
 
 
 @pytest.mark.parametrize("environment", ["staging", "prod"])
@@ -147,10 +170,10 @@ def test_local_has_a_dashboard_and_no_alarm(local: Assembly) -> None:
     assert local.only("Monitoring", "AWS::CloudWatch::Dashboard")
 
 
-def test_the_dashboard_shows_both_functions_and_their_signals(each: Assembly) -> None:
+def test_the_dashboard_shows_all_functions_and_their_signals(each: Assembly) -> None:
     body = json.dumps(each.only("Monitoring", "AWS::CloudWatch::Dashboard")["DashboardBody"])
     for service, signals in ALARMED_SIGNALS.items():
-        output = f"ExportsOutputRef{each.logical_id(service)}"
+        output = f"ExportsOutputRef{each.logical_id(service, STACKS[service])}"
         assert output in body
         for signal in signals:
             # The body is JSON in a string in JSON: a metric is its namespace, name and dimensions in a row.

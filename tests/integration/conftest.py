@@ -13,15 +13,21 @@ from sluice.repository import keys
 from sluice.repository.items import Bucket, decode_bucket
 from sluice.repository.retries import Retries
 from sluice.repository.store import DynamoStore
-from sluice.services.acquire import Acquire, AcquireRequest, Task
+from sluice.services.acquire import Acquire, Task
+from sluice.services.chains import AcquireRequest, Chains
+from sluice.services.claims import Taken
 from sluice.services.configuration import Configuration
-from sluice.services.denials import DenyCache
+from sluice.services.effects import Effects
 from sluice.services.entities import Entities
-from sluice.services.images import ImageCache
+from sluice.services.explain import Explain
+from sluice.services.idempotency import IdempotentAcquire
 from sluice.services.limits import Limits
-from sluice.services.taking import Taken, Taker
+from sluice.services.registration import Registrar
+from sluice.services.sharding import Sharding
+from sluice.services.taking import Buckets, Taker, build_buckets
+from sluice.services.together import Together
 from sluice.shell import new_token
-from tests.fakes import CountingMeter, FakeClock, never_random
+from tests.fakes import CountingMeter, FakeClock, FakeRandom, never_random
 from tests.recording import RecordingStore
 
 NAMESPACE = "ns"
@@ -40,9 +46,14 @@ class Host:
     entities: Entities
     limits: Limits
     taker: Taker
+    sharding: Sharding
     service: Acquire
     meter: CountingMeter
     clock: FakeClock
+    random: FakeRandom
+    buckets: Buckets
+    idempotent: IdempotentAcquire
+    explain: Explain
 
     def acquire(self, **consume: int) -> Admission:
         return self.ask(consume)
@@ -109,14 +120,31 @@ def start_host(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> Callab
 
     def start() -> Host:
         meter = CountingMeter()
+        random = FakeRandom()
         retries = Retries(lambda _ms: None, never_random, meter)
         store = RecordingStore(DynamoStore(dynamodb, table, retries))
         configuration = Configuration(store, clock)
-        limits = Limits(store, configuration, clock, never_random)
-        taker = Taker(store, configuration, ImageCache(), DenyCache(), clock, never_random, meter)
+        limits = Limits(store, configuration, clock, never_random, new_token)
+        effects = Effects(clock, random, new_token, meter)
+        buckets = build_buckets(store, configuration, effects, clock)
+        chains = Chains(configuration, buckets.memory.images, Registrar(store, configuration, effects))
         entities = Entities(store, configuration, clock, never_random, new_token)
-        service = Acquire(configuration, taker, one_by_one, meter)
-        return Host(store, configuration, entities, limits, taker, service, meter, clock)
+        service = Acquire(configuration, chains, buckets.taker, one_by_one, meter)
+        return Host(
+            store=store,
+            configuration=configuration,
+            entities=entities,
+            limits=limits,
+            taker=buckets.taker,
+            sharding=buckets.sharding,
+            service=service,
+            meter=meter,
+            clock=clock,
+            random=random,
+            buckets=buckets,
+            idempotent=IdempotentAcquire(store, service, chains, Together(store, buckets, effects), effects),
+            explain=Explain(chains, buckets.writer, clock),
+        )
 
     return start
 

@@ -9,15 +9,10 @@ from sluice.core.errors import (
     Contended,
     NeverAdmissible,
     NoLimits,
-    NotFound,
-    PreconditionFailed,
     UnknownLimit,
 )
 from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, Limit, OnUnavailable, Scope
-from sluice.edge.etags import limits_etag
 from sluice.repository import writes
-from sluice.repository.items import StoredLimits
-from sluice.repository.store import ConditionFailed, DynamoStore
 from sluice.services.configuration import CACHE_MS
 from tests.fakes import FakeClock
 from tests.integration.conftest import ENTITY, NAMESPACE, OF_RESOURCE, RESOURCE, Host
@@ -231,29 +226,6 @@ def test_the_configuration_is_read_once_a_minute(host: Host, clock: FakeClock) -
     assert host.store.taken_calls() == ["batch_get", "update"]
 
 
-def test_writers_of_limits_do_not_overwrite_each_other_unseen(host: Host, start_host: Callable[[], Host]) -> None:
-    other = start_host()
-
-    def interfere(verb: str, _request: Any) -> None:
-        if verb == "put":
-            host.store.before = None
-            other.put_limits({"rpm": per_minute(1)})
-
-    host.store.before = interfere
-    done = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(2)})
-    assert (done.stored.config_version, done.created) == (2, False)
-    assert host.configuration.reread(NAMESPACE, "e", RESOURCE).limits["rpm"].capacity == 2
-
-
-def test_limits_are_written_again_and_again_under_interference_only_so_often(
-    host: Host, start_host: Callable[[], Host]
-) -> None:
-    other = start_host()
-    host.store.before = lambda verb, _request: other.put_limits({"rpm": per_minute(1)}) if verb == "put" else None
-    with pytest.raises(Contended):
-        host.put_limits({"rpm": per_minute(2)})
-
-
 def test_refill_goes_on_at_the_old_rate_until_the_change(host: Host, clock: FakeClock) -> None:
     host.put_limits({"rpm": per_minute(60)})
     host.acquire(rpm=60)
@@ -366,65 +338,6 @@ def test_a_removed_level_gives_way_to_the_next(host: Host) -> None:
     assert host.bucket().limits["rpm"].parameters.burst_milli == 5_000
 
 
-def test_a_level_that_was_removed_and_made_again_is_another_version(host: Host, clock: FakeClock) -> None:
-    first = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
-    host.limits.delete(NAMESPACE, OF_RESOURCE)
-    clock.advance(1)
-    again = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
-    assert first.config_version == again.config_version
-    with pytest.raises(PreconditionFailed):
-        host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(6)}, precondition=lambda seen: seen == first)
-
-
-@pytest.mark.parametrize("verb", ["put", "delete"])
-def test_a_precondition_is_judged_on_what_is_really_replaced(
-    host: Host, start_host: Callable[[], Host], verb: str
-) -> None:
-    """The version changes between the look and the write: the demand is made again of what is there then."""
-    other = start_host()
-    seen = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
-
-    def interfere(sent: str, _request: Any) -> None:
-        if sent == verb:
-            host.store.before = None
-            other.put_limits({"rpm": per_minute(6)})
-
-    def as_seen(now: StoredLimits | None) -> bool:
-        return now == seen
-
-    acts: dict[str, Callable[[], object]] = {
-        "put": lambda: host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(7)}, precondition=as_seen),
-        "delete": lambda: host.limits.delete(NAMESPACE, OF_RESOURCE, as_seen),
-    }
-    host.store.before = interfere
-    with pytest.raises(PreconditionFailed):
-        acts[verb]()
-    assert host.limits.get(NAMESPACE, OF_RESOURCE).limits == {"rpm": per_minute(6)}
-
-
-def test_removing_what_another_removes_at_once_is_done(host: Host, start_host: Callable[[], Host]) -> None:
-    other = start_host()
-    host.put_limits({"rpm": per_minute(5)})
-
-    def interfere(verb: str, _request: Any) -> None:
-        if verb == "delete":
-            host.store.before = None
-            other.limits.delete(NAMESPACE, OF_RESOURCE)
-
-    host.store.before = interfere
-    host.limits.delete(NAMESPACE, OF_RESOURCE)
-    with pytest.raises(NotFound):
-        host.limits.delete(NAMESPACE, OF_RESOURCE)
-
-
-def test_removing_under_interference_is_bounded(host: Host, start_host: Callable[[], Host]) -> None:
-    other = start_host()
-    host.put_limits({"rpm": per_minute(5)})
-    host.store.before = lambda verb, _request: other.put_limits({"rpm": per_minute(1)}) if verb == "delete" else None
-    with pytest.raises(Contended):
-        host.limits.delete(NAMESPACE, OF_RESOURCE)
-
-
 def test_a_bucket_gets_its_ttl_back_when_equal_limits_become_the_resources(host: Host) -> None:
     host.put_limits({"rpm": per_minute(10)}, OWN)
     host.acquire(rpm=1)
@@ -434,26 +347,6 @@ def test_a_bucket_gets_its_ttl_back_when_equal_limits_become_the_resources(host:
     host.acquire(rpm=1)
     assert host.bucket().expires_at_s is not None
     assert host.consumed_milli("rpm") == 2_000
-
-
-def test_a_removal_whose_answer_was_lost_is_done(host: Host, start_host: Callable[[], Host]) -> None:
-    """The repeated request finds nothing, or a newer version that is not ours to remove."""
-    other = start_host()
-    for made_again in (False, True):
-        stored = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
-
-        def lose_the_answer(request: Any, *, again: bool = made_again) -> Any:
-            DynamoStore.delete(host.store.inner, request)  # type: ignore[arg-type]  # it is the real one
-            host.clock.advance(1)
-            if again:
-                other.put_limits({"rpm": per_minute(7)})
-            repeated = DynamoStore.delete(host.store.inner, request)  # type: ignore[arg-type]  # as above
-            assert isinstance(repeated, ConditionFailed)
-            return ConditionFailed(repeated.item, repeated=True)
-
-        host.store.inner.delete = lose_the_answer  # type: ignore[method-assign]  # the lost answer is played here
-        host.limits.delete(NAMESPACE, OF_RESOURCE, lambda seen, stored=stored: seen == stored)  # type: ignore[misc]  # bound now
-    assert host.limits.get(NAMESPACE, OF_RESOURCE).limits == {"rpm": per_minute(7)}
 
 
 def test_a_change_is_not_cached_over_by_a_read_that_began_before_it(host: Host) -> None:
@@ -468,14 +361,3 @@ def test_a_change_is_not_cached_over_by_a_read_that_began_before_it(host: Host) 
     host.acquire(rpm=1)
     assert host.configuration.on_unavailable(NAMESPACE) is OnUnavailable.BLOCK
     assert host.configuration.resolve(NAMESPACE, ENTITY, RESOURCE, None).resolved.limits.limits["rpm"].burst == 5
-
-
-def test_a_replaced_level_says_when(host: Host, clock: FakeClock) -> None:
-    first = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
-    clock.advance(5)
-    second = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
-    assert (second.created_at_ms, second.updated_at_ms) == (first.created_at_ms, first.updated_at_ms + 5)
-    clock.advance(1)
-    host.limits.delete(NAMESPACE, OF_RESOURCE)
-    again = host.limits.put(NAMESPACE, OF_RESOURCE, {"rpm": per_minute(5)}).stored
-    assert limits_etag(again) not in {limits_etag(first), limits_etag(second)}

@@ -35,7 +35,8 @@ def work(dynamodb_endpoint: Endpoint, table: str) -> Work:
 
 
 def configure(store: DynamoStore, limit: Limit, scope: Scope = OF_RESOURCE) -> None:
-    Limits(store, Configuration(store, clock_ms), clock_ms, never_random).put(NAMESPACE, scope, {"rpm": limit})
+    configuration = Configuration(store, clock_ms)
+    Limits(store, configuration, clock_ms, never_random, new_token).put(NAMESPACE, scope, {"rpm": limit})
 
 
 def the_bucket(store: DynamoStore, entity: str = ENTITY) -> Bucket:
@@ -93,7 +94,7 @@ def test_sixteen_creators_make_one_bucket_and_all_are_counted(store: DynamoStore
     assert bucket.version == PROCESSES
     assert bucket.limits["rpm"].consumed_milli == PROCESSES * 1000
     kinds = [item["kind"] for item in store.scan({"ConsistentRead": True}).items]
-    assert sorted(map(str, kinds)) == ["bucket", "limits"]
+    assert sorted(map(str, kinds)) == ["audit", "bucket", "limits"]
 
 
 def test_users_of_one_team_share_its_limit_exactly(store: DynamoStore, work: Work) -> None:
@@ -112,3 +113,30 @@ def test_users_of_one_team_share_its_limit_exactly(store: DynamoStore, work: Wor
     assert the_bucket(store, "team").limits["rpm"].consumed_milli == 300_000
     by_user = [the_bucket(store, user).limits["rpm"].consumed_milli for user in users]
     assert sum(by_user) == 300_000
+
+
+@pytest.mark.parametrize("amount", [1, 7])
+def test_16_processes_that_split_as_they_go_admit_no_more_than_there_is(
+    store: DynamoStore, work: Work, amount: int
+) -> None:
+    """Splits at any moment, some of which meet each other; amounts that do not divide the shares."""
+    configure(store, Limit(1000, 1000, 1000, TEN_YEARS_S))
+    reports = run_processes(replace(work, attempts=100, split_every=15, amount=amount), PROCESSES)
+    admitted = sum(report.admitted for report in reports) * amount
+    found = [decode_bucket(item) for item in store.batch_get(all_shards(), consistent=True)]
+    assert len(found) == 16
+    assert sum(bucket.limits["rpm"].consumed_milli for bucket in found) == admitted * 1000
+    assert sum(bucket.limits["rpm"].parameters.burst_milli for bucket in found) == 1_000_000
+    left_milli = sum(level_milli(bucket) for bucket in found)
+    # Up to a millitoken per shard of the refill is still to come.
+    assert 0 <= 1_000_000 - admitted * 1000 - left_milli <= 16
+    assert left_milli < amount * 1000 + 16, "whatever the sum allows is admitted"
+
+
+def all_shards() -> list[keys.Key]:
+    return [keys.bucket(NAMESPACE, ENTITY, RESOURCE, shard) for shard in range(16)]
+
+
+def level_milli(bucket: Bucket) -> int:
+    limit = bucket.limits["rpm"]
+    return min(limit.balance_milli + refill_milli(bucket, clock_ms()), limit.parameters.burst_milli)

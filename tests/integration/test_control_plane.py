@@ -26,6 +26,10 @@ LEVELS = [SYSTEM, RESOURCE, ENTITY, ENTITY_DEFAULT]
 EFFECTIVE = "/v1/limits/effective"
 
 
+def besides_audit() -> list[Any]:
+    return [item for item in items_in_table() if item["kind"]["S"] != "audit"]
+
+
 @pytest.fixture
 def handler_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     with deployed("control_plane.handler", monkeypatch) as module:
@@ -54,7 +58,7 @@ def test_limits_are_created_replaced_read_and_removed(call: Call, path: str) -> 
     assert replaced.headers["ETag"] != created.headers["ETag"]
     removed = call("DELETE", path)
     assert (removed.status, removed.body) == (204, None)
-    assert items_in_table() == []
+    assert besides_audit() == []
     assert call("DELETE", path).problem == "not-found"
 
 
@@ -88,7 +92,7 @@ def test_if_match_guards_against_a_version_not_seen(call: Call, path: str) -> No
     listed = call("GET", path).headers["ETag"]
     assert call("DELETE", path, headers={"if-match": f'"x,y", W/"z",{listed}'}).status == 204
     assert call("PUT", path, BODY, headers={"if-match": "*"}).status == 412
-    assert items_in_table() == []
+    assert besides_audit() == []
 
 
 def test_the_log_has_the_route_and_never_an_id(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +150,7 @@ def test_effective_limits_where_there_are_none(call: Call) -> None:
 def test_effective_limits_of_what_can_not_be(call: Call, field: str, query: dict[str, str]) -> None:
     answer = call("GET", EFFECTIVE, query=query)
     assert (answer.status, answer.problem) == (400, "invalid-request")
-    assert answer.body["field"].endswith(field)
+    assert answer.body["field"] == field
 
 
 WRONG_BODIES: list[tuple[str, Any]] = [
@@ -247,7 +251,7 @@ def test_an_entity_is_created_changed_and_removed(call: Call) -> None:
     assert (kept["name"], kept["cascade"], kept["metadata"]) == (None, False, metadata)
     assert call("GET", USER).body == kept
     assert call("DELETE", USER).status == 204
-    assert items_in_table() == []
+    assert besides_audit() == []
     assert call("DELETE", USER).problem == "not-found"
 
 

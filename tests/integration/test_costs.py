@@ -19,11 +19,11 @@ def metered(dynamodb_endpoint: Endpoint) -> DynamoDBClient:
 def test_no_operation_costs_more_than_its_bound(metered: DynamoDBClient, table: str) -> None:
     figures = Costs(metered, table).measure()
     assert figures.keys() == BOUNDS.keys()
-    # Only the reference engine is right about reads.
-    reads_count = os.environ.get("SLUICE_TEST_ENGINE") == REFERENCE
+    # Only the reference engine is right about reads, and only the other one about transactions.
+    reference = os.environ.get("SLUICE_TEST_ENGINE") == REFERENCE
     for name, bound in BOUNDS.items():
         figure = figures[name]
         assert figure.calls <= bound.calls, name
-        assert figure.write_units <= bound.write_units, name
         assert figure.write_units > 0 or bound.write_units == 0, f"{name} was not measured"
-        assert not reads_count or figure.read_units <= bound.read_units, name
+        assert figure.write_units <= bound.write_units or (reference and bound.transaction), name
+        assert figure.read_units <= bound.read_units or not reference, name

@@ -40,6 +40,10 @@ def test_an_admitted_acquire(call: Call) -> None:
     answer = call(body=BODY)
     assert answer.status == 201
     assert answer.headers["Content-Type"] == "application/json"
+    lease, lease_id, expires_at = (answer.body.pop(name) for name in ("lease", "lease_id", "expires_at"))
+    assert 100 < len(lease) < 300
+    assert len(lease_id) == 32
+    assert expires_at.endswith("Z")
     assert answer.body == {
         "entity": "user-1",
         "resource": "gpt-4",

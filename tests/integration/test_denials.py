@@ -1,7 +1,6 @@
 """A refusal that still stands costs no call, and never refuses what refill alone would admit."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from sluice.core.limits import Limit
 from sluice.core.signals import Signal
@@ -89,12 +88,12 @@ def test_the_cache_is_bounded_and_a_clock_set_back_ends_a_denial(host: Host, clo
     host.acquire(rpm=10)
     image = host.bucket()
     denials = DenyCache(size=1)
-    denials.remember(image, clock.now_ms)
-    assert denials.image(image.key, image.fingerprint, clock.now_ms) == image
-    assert denials.image(image.key, image.fingerprint, clock.now_ms - 1) is None
-    assert denials.image(image.key, "other", clock.now_ms) is None
-    denials.remember(replace(image, key=Key("other", "s")), clock.now_ms)
-    assert denials.image(image.key, image.fingerprint, clock.now_ms) is None
+    denials.remember(image.key, [image], clock.now_ms)
+    assert denials.images(image.key, image.fingerprint, clock.now_ms) == (image,)
+    assert denials.images(image.key, image.fingerprint, clock.now_ms - 1) == ()
+    assert denials.images(image.key, "other", clock.now_ms) == ()
+    denials.remember(Key("other", "s"), [image], clock.now_ms)
+    assert denials.images(image.key, image.fingerprint, clock.now_ms) == ()
 
 
 def test_an_admission_ends_an_older_refusal(host: Host) -> None:

@@ -5,12 +5,17 @@ from typing import Any
 
 import pytest
 
+from sluice.core.audit import Author
 from sluice.core.errors import Contended, InUse, InvalidRequest, NotFound, PreconditionFailed
 from sluice.core.limits import DEFAULT_RESOURCE, Scope
+from sluice.repository.store import Cancelled
 from sluice.services.entities import EntityChange
+from sluice.shell import new_token
 from tests.fakes import FakeClock
+from tests.integration.audits import events, other_items
 from tests.integration.conftest import ENTITY, NAMESPACE, RESOURCE, Host
 from tests.integration.test_acquire import per_minute
+from tests.integration.test_limits import before_transact, forget_the_token, lose_an_answer, sent_transactions
 
 
 def put(host: Host, entity: str, parent: str | None = None) -> None:
@@ -139,8 +144,7 @@ def test_removal_takes_limits_and_buckets_along(host: Host) -> None:
     host.ask({"rpm": 1}, {"rpm": per_minute(5)})
     host.entities.delete(NAMESPACE, ENTITY)
     assert host.find_bucket() is None
-    left = [item["PK"] for item in host.store.inner.scan({"ConsistentRead": True}).items]
-    assert left == [f"{NAMESPACE}/RESOURCE#{RESOURCE}"]
+    assert [item["PK"] for item in other_items(host)] == [f"{NAMESPACE}/RESOURCE#{RESOURCE}"]
     with pytest.raises(NotFound):
         host.entities.delete(NAMESPACE, ENTITY)
 
@@ -159,5 +163,67 @@ def test_ids_that_begin_alike_do_not_lose_their_items(host: Host) -> None:
     host.put_limits({"rpm": per_minute(10)}, Scope(f"{ENTITY}0", RESOURCE))
     host.ask({"rpm": 1}, entity=f"{ENTITY}0")
     host.entities.delete(NAMESPACE, ENTITY)
-    kinds = sorted(str(item["kind"]) for item in host.store.inner.scan({"ConsistentRead": True}).items)
+    kinds = sorted(str(item["kind"]) for item in other_items(host))
     assert kinds == ["bucket", "entity", "limits"]
+
+
+SOMEBODY = Author("client-7", "request-9")
+
+
+def test_every_change_of_an_entity_is_told(host: Host, clock: FakeClock) -> None:
+    put(host, "team")
+    clock.advance(1)
+    host.entities.put(NAMESPACE, "user", EntityChange(name="User", parent="team"), author=SOMEBODY)
+    clock.advance(1)
+    host.entities.put(NAMESPACE, "user", EntityChange(metadata={"tier": "gold", "seats": 3, "vip": True, "note": None}))
+    clock.advance(1)
+    host.entities.delete(NAMESPACE, "user", author=SOMEBODY)
+    created, changed, removed = (event for event in events(host) if event.subject == "user")
+    image = {"name": "User", "parent": "team", "cascade": True, "metadata": {}, "version": 1}
+    assert (created.action, created.before, created.after) == ("entity.put", None, image)
+    metadata = {"tier": "gold", "seats": 3, "vip": True, "note": None}
+    assert (changed.before, changed.after) == (image, {**image, "metadata": metadata, "version": 2})
+    assert (removed.action, removed.before, removed.after) == ("entity.delete", changed.after, None)
+    assert [event.author for event in (created, removed)] == [SOMEBODY, SOMEBODY]
+    assert {event.target for event in (created, changed, removed)} == {"entities/user"}
+
+
+def test_what_is_refused_is_not_told(host: Host) -> None:
+    chain_of(host, "team", "user")
+    for act, error in (
+        (lambda: put(host, "user", "nobody"), InvalidRequest),
+        (lambda: host.entities.put(NAMESPACE, "user", EntityChange(), lambda _seen: False), PreconditionFailed),
+        (lambda: host.entities.delete(NAMESPACE, "user", lambda _seen: False), PreconditionFailed),
+        (lambda: host.entities.delete(NAMESPACE, "team"), InUse),
+        (lambda: host.entities.delete(NAMESPACE, "nobody"), NotFound),
+    ):
+        with pytest.raises(error):
+            act()
+    assert [event.action for event in events(host)] == ["entity.put"] * 2
+
+
+def test_a_change_that_was_applied_after_all_is_recognised(host: Host, start_host: Callable[[], Host]) -> None:
+    other = start_host()
+    forget_the_token(host, lambda: other.entities.put(NAMESPACE, "user", EntityChange(name="theirs")))
+    mine = host.entities.put(NAMESPACE, "user", EntityChange(name="mine"))
+    assert (mine.created, mine.entity.name, mine.entity.version) == (True, "mine", 1)
+    assert host.entities.get(NAMESPACE, "user").name == "theirs"
+    assert len(events(host)) == 2
+
+
+def test_a_try_that_arrives_late_changes_nothing(host: Host, start_host: Callable[[], Host]) -> None:
+    other = start_host()
+    tries = sent_transactions(host)
+    before_transact(host, lambda: put(other, "user"))
+    put(host, "user")
+    other.entities.delete(NAMESPACE, "user")
+    late, _made = tries
+    assert isinstance(host.store.inner.transact(late, new_token()), Cancelled)
+    assert other_items(host) == []
+
+
+def test_a_lost_answer_of_a_change_is_asked_for_again(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    lose_an_answer(host, monkeypatch)
+    assert host.entities.put(NAMESPACE, "user", EntityChange()).created
+    assert host.entities.get(NAMESPACE, "user").version == 1
+    assert len(events(host)) == 1

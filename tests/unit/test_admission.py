@@ -2,11 +2,12 @@
 
 import pytest
 
-from sluice.core import admission, bucket
-from sluice.core.admission import Member
+from sluice.core import admission, bucket, shards
+from sluice.core.admission import Asked, Member
 from sluice.core.errors import NeverAdmissible, NoLimits, UnknownLimit
 from sluice.core.levels import Level
 from sluice.core.limits import Limit, LimitSet, Source, resolve
+from sluice.core.shards import View
 
 NOW = 1_800_000_000_000
 RPM = Limit(10, 10, 10, 60)
@@ -61,8 +62,8 @@ def test_a_member_above_takes_part_only_with_limits_of_its_own() -> None:
 
 def test_a_chain_passes_when_its_last_member_does() -> None:
     seen = balances(LIMITS, {"rpm": 0, "tpm": 0})
-    early = admission.refusal("e", "r", LIMITS, seen, {"tpm": 1000}, NOW, NOW)
-    late = admission.refusal("p", "r", LIMITS, seen, {"rpm": 1000}, NOW, NOW)
+    early = admission.refusal(Asked("e", "r", LIMITS, {"tpm": 1000}), seen, NOW, NOW)
+    late = admission.refusal(Asked("p", "r", LIMITS, {"rpm": 1000}), seen, NOW, NOW)
     assert early is not None
     assert late is not None
     merged = admission.merged_refusal([early, late])
@@ -87,12 +88,12 @@ def test_above_the_burst_is_never_admissible() -> None:
 
 def test_covered_demand_is_not_refused() -> None:
     seen = balances(LIMITS, {"rpm": 1000, "tpm": 0})
-    assert admission.refusal("e", "r", LIMITS, seen, {"rpm": 1000, "tpm": 0}, NOW, NOW) is None
+    assert admission.refusal(Asked("e", "r", LIMITS, {"rpm": 1000, "tpm": 0}), seen, NOW, NOW) is None
 
 
 def test_a_refusal_names_every_short_limit_and_the_latest_time() -> None:
     seen = balances(LIMITS, {"rpm": 999, "tpm": -1000})
-    refused = admission.refusal("e", "r", LIMITS, seen, {"rpm": 2000, "tpm": 0}, NOW, NOW)
+    refused = admission.refusal(Asked("e", "r", LIMITS, {"rpm": 2000, "tpm": 0}), seen, NOW, NOW)
     assert refused is not None
     rpm, tpm = refused.violations
     # Ten tokens a minute: 1001 millitokens take 6006 ms; a thousand a minute repay one token in 60 ms.
@@ -106,14 +107,14 @@ def test_an_image_is_judged_at_the_time_of_its_write() -> None:
     seen = balances(LIMITS, {"rpm": 999})
     full = {**seen, "tpm": 0}
     later = NOW + 50
-    assert admission.refusal("e", "r", LIMITS, full, {"rpm": 1000}, later, later) is None
-    refused = admission.refusal("e", "r", LIMITS, full, {"rpm": 1000}, NOW, later)
+    assert admission.refusal(Asked("e", "r", LIMITS, {"rpm": 1000}), full, later, later) is None
+    refused = admission.refusal(Asked("e", "r", LIMITS, {"rpm": 1000}), full, NOW, later)
     assert refused is not None
     assert refused.retry_after_ms == 1
 
 
 def test_levels_are_whole_tokens_down() -> None:
-    level = admission.level_of("e", LIMITS, balances(LIMITS, {"rpm": 9999, "tpm": -1}), NOW)
+    level = admission.level_of("e", LIMITS, {"rpm": 9999, "tpm": -1})
     rpm, tpm = level.limits
     assert (level.entity, rpm.remaining, tpm.remaining) == ("e", 9, -1)
     assert (rpm.capacity, rpm.window_seconds, rpm.full_in_ms) == (10, 60, 6)
@@ -127,12 +128,31 @@ def test_levels_are_worked_out_once_and_only_when_asked_for() -> None:
         asked.append(1)
         return (Level("e", ()),)
 
-    admitted = admission.Admission("e", "r", {"rpm": 1}, measure=measure)
+    admitted = admission.Admission("ns", "e", "r", {"rpm": 1}, measure=measure)
     assert asked == []
     assert admitted.levels == admitted.levels == (Level("e", ()),)
     assert asked == [1]
-    assert admission.Admission("e", "r", {"rpm": 1}, degraded=True).levels == ()
+    degraded = admission.Admission("ns", "e", "r", {"rpm": 1}, degraded=True)
+    assert (degraded.levels, degraded.members) == ((), ())
 
 
 def test_names_that_the_asking_entity_knows_are_known() -> None:
     admission.check_names("e", "r", {"rpm": 1, "tpm": 1}, [ASKS])
+
+
+def test_a_refusal_of_a_split_bucket_adds_its_shards_up() -> None:
+    """Ten tokens a minute on two shards: 1.5 and 2 are there, 6 are asked for."""
+    views = [
+        View(shard, parameters, {name: -bucket.refill_milli(one, NOW) + level for name, one in parameters.items()}, NOW)
+        for shard, level in ((0, 1_500), (1, 2_000))
+        if (parameters := LIMITS.shard_parameters(shard, 2))
+    ]
+    demand = {"rpm": 6_000}
+    wait = shards.decide(views, demand, NOW)
+    assert isinstance(wait, shards.Wait)
+    refused = admission.split_refusal(Asked("e", "r", LIMITS, demand), views, wait, NOW)
+    (violation,) = refused.violations
+    assert (violation.requested, violation.available) == (6, 3)
+    # 2500 millitokens at 10,000 a minute.
+    assert (refused.retry_after_ms, refused.admit_at_ms) == (15_000, NOW + 15_000)
+    assert refused.levels[0].limits[0].remaining == 3

@@ -186,3 +186,11 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
         for seed in ("1", "2")
     }
     assert seen == {fingerprint({"b": B, "a": A}, expires=True)}
+
+
+def test_the_parameters_of_a_shard_are_worked_out_once() -> None:
+    limits = resolve([(Source.SYSTEM, {"rpm": Limit(101, 101, 101, 60)})])
+    assert limits.shard_parameters(0, 1) is limits.parameters
+    first, second = limits.shard_parameters(0, 2), limits.shard_parameters(1, 2)
+    assert (first["rpm"].burst_milli, second["rpm"].burst_milli) == (50_500, 50_500)
+    assert limits.shard_parameters(0, 2) is first

@@ -33,7 +33,24 @@ def image(
         name: BucketLimit(known[name], level - math.refill_milli(known[name], NOW), 7)
         for name, level in levels_milli.items()
     }
-    return Bucket(KEY, "e", "r", 0, 1, 5, 99, "f:1", False, None, expires_at_s, 1, limits, {})
+    return Bucket(
+        key=KEY,
+        namespace="ns",
+        entity="e",
+        resource="r",
+        call_fingerprint=None,
+        shard=0,
+        shard_count=1,
+        version=5,
+        generation=99,
+        limits_hash="f:1",
+        cascade=False,
+        parent=None,
+        expires_at_s=expires_at_s,
+        created_at_ms=1,
+        limits=limits,
+        retired_consumed_milli={},
+    )
 
 
 def clauses(request: UpdateRequest) -> tuple[dict[str, list[str]], list[str]]:
@@ -255,7 +272,13 @@ def test_a_new_bucket_is_full_less_the_demand_and_is_put_only_if_absent() -> Non
     limits = writes.full_less(TARGET, {"slow": 7000}, NOW)
     assert limits["slow"] == BucketLimit(SLOW, math.top_milli(SLOW, NOW) - 7000, 7000)
     assert limits["fast"] == BucketLimit(FAST, math.top_milli(FAST, NOW), 0)
-    request = writes.create(replace(image({}), limits=limits), {"GSI2PK": "x"})
+    request = writes.create(replace(image({}), limits=limits))
     assert request["ConditionExpression"] == "attribute_not_exists(PK)"
-    assert request["Item"]["GSI2PK"] == "x"
+    assert request["Item"]["GSI2PK"] == "ns/RESOURCE#r"
     assert request["Item"]["b_slow_tc"] == 7000
+
+
+def test_a_debit_may_ask_for_one_incarnation() -> None:
+    request = writes.debit(TARGET, {"slow": 1000}, {"slow": Form.SPEND}, None, NOW, generation=99)
+    assert "gen = :gen" in request["ConditionExpression"]
+    assert request["ExpressionAttributeValues"][":gen"] == 99

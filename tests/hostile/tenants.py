@@ -1,0 +1,68 @@
+"""Traffic of tenants whose ids were made to be taken for one another."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sluice.core.audit import Author
+from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, Limit, Scope
+from sluice.repository.idempotency import IdempotencyKey
+from sluice.repository.namespaces import Namespace, NamespaceState, create_writes
+from sluice.services.chains import AcquireRequest
+from sluice.services.entities import EntityChange
+from sluice.services.registration import Registration
+from sluice.shell import Services
+from tests.fakes import FakeClock
+
+OPERATOR: Final = Author("operator", "request-7")
+LIMITS: Final = {"rpm": Limit(1000, 1000, 1000, 60), "tpm": Limit(1000, 2000, 1000, 60)}
+NAMESPACES: Final = (
+    *("a", "A", "ab", "a/", "a#0", "a%", "a%2F", "a%23", "a!", "a\x00", "a ", "a/ENTITY#a", "a/BUCKET#a#r#0"),
+    *("%61", "-", "0", "é", "e\u0301", "_a", "__", "$SYSTEM", "_default_", "a\n", "\u212a", "K"),
+)
+ENTITIES: Final = ("a", "a#r", "a/b", "a%23r", "A", "_default_", "$SYSTEM", "r#0", "a!", "0")
+RESOURCES: Final = ("r", "r#0", "r!", "_default_", "a")
+
+
+def register(services: Services, namespace: str, clock: FakeClock) -> None:
+    made = Namespace(f"name of {namespace}", namespace, NamespaceState.ACTIVE, None, clock.now_ms, clock.now_ms)
+    services.store.transact(create_writes(made), services.jobs.start_writes(namespace, "count", {}).job.job_id)
+
+
+def live(services: Services, namespace: str, entities: Sequence[str], resources: Sequence[str]) -> None:
+    """Something of every kind: levels of limits, a chain, buckets, leases in every state, answers, jobs."""
+    services.limits.put(namespace, SYSTEM, LIMITS)
+    services.entities.put(namespace, "top", EntityChange(name="the top"))
+    for resource in resources:
+        services.limits.put(namespace, Scope(resource=resource), LIMITS)
+        services.limits.put(namespace, Scope("top", resource), LIMITS)
+    for entity in entities:
+        services.entities.put(namespace, entity, EntityChange(parent="top", metadata={entity or "-": entity}))
+        services.limits.put(namespace, Scope(entity, DEFAULT_RESOURCE), LIMITS)
+        for resource in resources:
+            services.limits.put(namespace, Scope(entity, resource), LIMITS)
+            spend(services, namespace, entity, resource)
+    services.migrations.start(namespace, OPERATOR, dry_run=True)
+
+
+def spend(services: Services, namespace: str, entity: str, resource: str) -> None:
+    registration = Registration(None, OPERATOR)
+    request = AcquireRequest(namespace, entity, resource, {"rpm": 1, "tpm": 3}, None, registration)
+    lease = services.leases.open(services.acquire.acquire(request), 60_000)
+    services.leases.adjust(lease, {"tpm": 2}, f"key {entity}")
+    services.leases.settle(lease, {"tpm": 4})
+    per_call = AcquireRequest(namespace, entity, resource, {"rpm": 1}, {"rpm": Limit(3, 3, 3, 60)}, registration)
+    services.leases.release(services.leases.open(services.acquire.acquire(per_call), 60_000))
+    key = IdempotencyKey(namespace, entity, f"{entity}#{resource}", "hash")
+    services.idempotent_acquire.acquire(request, key, lambda _admission: f"answer of {namespace}")
+
+
+def purge(services: Services, namespace: str, clock: FakeClock) -> None:
+    """To its end."""
+    started = services.namespaces.purge(f"name of {namespace}", OPERATOR)
+    for _ in range(20):
+        services.jobs.run_open({started.kind: services.work[started.kind]}, lambda: False)
+        if services.jobs.get("_", started.job_id).is_open:
+            clock.advance(60_000)
+        else:
+            return
+    raise AssertionError("the purge does not end")

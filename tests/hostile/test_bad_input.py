@@ -1,0 +1,248 @@
+"""Every kind of bad input that the contract names: the answer says what is wrong, and nothing is changed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sluice.core.limits import AMOUNT_MAX
+from sluice.edge.problems import TYPE_PREFIX
+from tests.hostile.checks import complaints
+from tests.hostile.document import closed_document, place_of
+from tests.hostile.furniture import LONER, STRANGER, TEAM, USER, Known
+from tests.hostile.gateway import Answer
+from tests.hostile.product import Product
+
+ENTITY = "/v1/entities/{}"
+LEVELS = ("/v1/limits/system", "/v1/limits/resources/gpt-4", f"/v1/limits/entities/{LONER}/_default_")
+LISTS = (
+    *("/v1/entities", "/v1/resources", "/v1/jobs", f"/v1/entities/{TEAM}/children", f"/v1/entities/{USER}/buckets"),
+    *("/v1/resources/gpt-4/capacity", "/v1/limits/entities?resource=gpt-4", f"/v1/audit?entity={TEAM}"),
+)
+VERBS: dict[str, dict[str, Any]] = {"settle": {"actual": {}}, "adjust": {"delta": {"rpm": 1}}, "release": {}}
+LIMIT = {"capacity": 10, "refill_period_seconds": 60}
+FIFTY = {f"l{number}": LIMIT for number in range(50)}
+ACQUIRE = {"entity": USER, "resource": "gpt-4", "consume": {"rpm": 1}}
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A request, and the refusal that it must get. `blamed`: the field; None where it is none."""
+
+    method: str
+    target: str
+    status: int
+    kind: str
+    blamed: str | None = None
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.target} {self.blamed or self.kind}"
+
+
+@pytest.fixture
+def refused(product: Product) -> Callable[[Bad], Answer]:
+    def asked(bad: Bad) -> Answer:
+        before = product.changes
+        answer = product.call(bad.method, bad.target, bad.body, bad.headers)
+        problem = answer.json()
+        found = (answer.status, problem.get("type", "").removeprefix(TYPE_PREFIX), problem.get("field"))
+        assert found == (bad.status, bad.kind, bad.blamed), answer
+        path = bad.target.partition("?")[0]
+        assert list(complaints(bad.method, path, answer, changed=product.changes != before)) == []
+        return answer
+
+    return asked
+
+
+def missing(entity: str) -> list[Bad]:
+    found = [Bad(method, ENTITY.format(entity), 404, "not-found") for method in ("GET", "DELETE")]
+    found += [Bad("GET", f"/v1/entities/{entity}/{part}", 404, "not-found") for part in ("children", "buckets")]
+    found += [Bad(method, f"/v1/limits/entities/{entity}/gpt-4", 404, "not-found") for method in ("GET", "DELETE")]
+    return [*found, Bad("PUT", ENTITY.format("x"), 400, "invalid-request", "parent", {"parent": entity})]
+
+
+@pytest.mark.parametrize("bad", [*missing("nobody-knows-it"), *missing(STRANGER)], ids=str)
+def test_an_unknown_or_foreign_entity(bad: Bad, refused: Callable[[Bad], Answer]) -> None:
+    refused(bad)
+
+
+def test_a_foreign_entity_is_answered_as_one_that_is_not_there(product: Product) -> None:
+    for path in ("", "/children", "/buckets"):
+        foreign, unknown = (product.call("GET", f"/v1/entities/{name}{path}") for name in (STRANGER, "unheard-of"))
+        assert foreign == unknown
+    lists = ("/v1/entities", "/v1/resources/gpt-4/capacity", "/v1/limits/entities?resource=gpt-4")
+    assert all(STRANGER.encode() not in product.call("GET", path).body for path in lists)
+    assert product.call("GET", f"/v1/audit?entity={STRANGER}").json()["items"] == []
+
+
+def test_a_foreign_job_is_not_there(known: Known, refused: Callable[[Bad], Answer]) -> None:
+    assert known.foreign is not None
+    refused(Bad("GET", f"/v1/jobs/{known.foreign.jobs[0]}", 404, "not-found"))
+
+
+@pytest.mark.parametrize("parent", [TEAM, USER])
+def test_an_entity_can_not_stand_above_itself(parent: str, refused: Callable[[Bad], Answer]) -> None:
+    refused(Bad("PUT", ENTITY.format(TEAM), 400, "invalid-request", "parent", {"parent": parent}))
+
+
+def test_a_chain_has_an_end(product: Product, refused: Callable[[Bad], Answer]) -> None:
+    for above, below in ((USER, "third"), ("third", "fourth")):
+        assert product.call("PUT", ENTITY.format(below), {"parent": above}).status == 201
+    refused(Bad("PUT", ENTITY.format("fifth"), 400, "invalid-request", "parent", {"parent": "fourth"}))
+
+
+def bad_leases(known: Known) -> dict[str, tuple[str, int, str]]:
+    """The lease, and how it is refused."""
+    assert known.foreign is not None
+    expired, closed, opened = known.leases[:3]
+    flipped = opened[:20] + ("A" if opened[20] != "A" else "B") + opened[21:]
+    invalid = {
+        "forged": flipped,
+        "cut": opened[:-1],
+        "cut in half": opened[: len(opened) // 2],
+        "prolonged": opened + "AAAA",
+        "of another tenant": known.foreign.leases[2],
+        "a cursor": known.cursors[0],
+        "empty": "",
+        "none": "null",
+        "too long": opened * 100,
+        "not ASCII": opened + "é",
+        "with a null": opened + "\x00",
+    }
+    return {
+        **{name: (lease, 400, "invalid-lease") for name, lease in invalid.items()},
+        "expired": (expired, 410, "lease-expired"),
+        "closed": (closed, 409, "lease-closed"),
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_lease_that_is_not_good(verb: str, known: Known, refused: Callable[[Bad], Answer]) -> None:
+    invalid: set[bytes] = set()
+    for name, (lease, status, kind) in bad_leases(known).items():
+        if (verb, name) == ("release", "closed"):
+            continue  # it was released: the same again is answered the same
+        blamed = "lease" if status == 400 else None
+        body = {"lease": lease, **VERBS[verb]}
+        answer = refused(Bad("POST", f"/v1/leases/{verb}", status, kind, blamed, body, {"idempotency-key": name}))
+        if status == 400:
+            invalid.add(answer.body)
+    assert len(invalid) == 1, "nobody is told what is wrong with a lease"
+
+
+@pytest.mark.parametrize("key", [None, "", "k" * 129, "a\tb", "é"])
+def test_an_adjustment_without_a_key(key: str | None, known: Known, refused: Callable[[Bad], Answer]) -> None:
+    body = {"lease": known.leases[2], "delta": {"rpm": 1}}
+    headers = {} if key is None else {"idempotency-key": key}
+    refused(Bad("POST", "/v1/leases/adjust", 400, "invalid-request", "idempotency-key", body, headers))
+
+
+@pytest.mark.parametrize("tag", ['"1-1"', '"', "", 'W/"1800000000000-1"', "1800000000000-1", "* *", "null"])
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+@pytest.mark.parametrize("path", [ENTITY.format(USER), *LEVELS])
+def test_a_version_that_is_not_the_stored_one(
+    path: str, method: str, tag: str, refused: Callable[[Bad], Answer]
+) -> None:
+    body = None if method == "DELETE" else {"limits": {"rpm": LIMIT}} if "limits" in path else {"name": "x"}
+    refused(Bad(method, path, 412, "precondition-failed", "if-match", body, {"if-match": tag}))
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_cursor_that_is_not_of_this_list(path: str, known: Known, refused: Callable[[Bad], Answer]) -> None:
+    assert known.foreign is not None
+    first = known.cursors[0]
+    flipped = first[:-1] + ("A" if first[-1] != "A" else "Q")
+    for cursor in (flipped, first[:-4], first + "A", "x", "null", known.leases[2], *known.foreign.cursors):
+        target = f"{path}{'&' if '?' in path else '?'}cursor={cursor}"
+        refused(Bad("GET", target, 400, "invalid-request", "cursor"))
+
+
+BAD_LIMITS: dict[str, list[dict[str, Any]]] = {
+    "limits.rpm.capacity": [{**LIMIT, "capacity": capacity} for capacity in (0, -1, AMOUNT_MAX + 1, 1.5, "10", None)],
+    "limits.rpm.burst": [{**LIMIT, "burst": burst} for burst in (9, 0, AMOUNT_MAX + 1)],
+    "limits.rpm.refill_period_seconds": [
+        {**LIMIT, "refill_period_seconds": period} for period in (0, -1, 31_536_001, 10**400)
+    ],
+    "limits.rpm.refill_amount": [{**LIMIT, "refill_amount": amount} for amount in (0, AMOUNT_MAX + 1)],
+}
+OF_ONE = [({"rpm": limit}, blamed) for blamed, limits in BAD_LIMITS.items() for limit in limits]
+OF_MANY: list[tuple[object, str]] = [
+    (FIFTY, "limits"),
+    ([], "limits"),
+    ({"wcu": LIMIT}, "limits.wcu"),
+    ({"RPM": LIMIT}, "limits.RPM"),
+    ({"": LIMIT}, "limits."),
+    ({"a" * 33: LIMIT}, f"limits.{'a' * 33}"),
+]
+
+
+@pytest.mark.parametrize("path", LEVELS)
+def test_limits_that_can_not_be(path: str, refused: Callable[[Bad], Answer]) -> None:
+    for limits, blamed in (*OF_ONE, *OF_MANY):
+        refused(Bad("PUT", path, 400, "invalid-request", blamed, {"limits": limits}))
+
+
+@pytest.mark.parametrize("path", ["/v1/acquire", "/v1/explain"])
+def test_limits_of_a_call_that_can_not_be(path: str, refused: Callable[[Bad], Answer]) -> None:
+    for limits, blamed in (*OF_ONE, *OF_MANY):
+        refused(Bad("POST", path, 400, "invalid-request", blamed, {**ACQUIRE, "limits": limits}))
+    for consume in (dict.fromkeys(FIFTY, 1), {}):
+        refused(Bad("POST", path, 400, "invalid-request", "consume", {**ACQUIRE, "consume": consume}))
+    for amount in (-1, AMOUNT_MAX + 1, 0.5, "1", None, True):
+        refused(Bad("POST", path, 400, "invalid-request", "consume.rpm", {**ACQUIRE, "consume": {"rpm": amount}}))
+
+
+@pytest.mark.parametrize(
+    "entity", ["", "-a", "a b", "a/b", "a#b", "a%23", "é", "a" * 129, "_default_", "$SYSTEM", "a\n"]
+)
+def test_ids_that_can_not_be(entity: str, refused: Callable[[Bad], Answer]) -> None:
+    refused(Bad("POST", "/v1/acquire", 400, "invalid-request", "entity", {**ACQUIRE, "entity": entity}))
+    refused(Bad("POST", "/v1/acquire", 400, "invalid-request", "resource", {**ACQUIRE, "resource": entity}))
+    refused(Bad("PUT", ENTITY.format(USER), 400, "invalid-request", "parent", {"parent": entity}))
+
+
+UNKNOWN_MEMBERS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("POST", "/v1/acquire", {**ACQUIRE, "surprise": 1}, "surprise"),
+    ("POST", "/v1/acquire", {**ACQUIRE, "limits": {"rpm": {**LIMIT, "surprise": 1}}}, "limits.rpm.surprise"),
+    ("POST", "/v1/explain", {**ACQUIRE, "surprise": 1}, "surprise"),
+    *(
+        ("POST", f"/v1/leases/{verb}", {"lease": "x", **more, "surprise": 1}, "surprise")
+        for verb, more in VERBS.items()
+    ),
+    ("POST", "/v1/migrations", {"surprise": 1}, "surprise"),
+    ("PUT", ENTITY.format(USER), {"surprise": 1}, "surprise"),
+    *(("PUT", path, {"limits": {"rpm": LIMIT}, "surprise": 1}, "surprise") for path in LEVELS),
+    *(("PUT", path, {"limits": {"rpm": {**LIMIT, "surprise": 1}}}, "limits.rpm.surprise") for path in LEVELS),
+    ("PUT", LEVELS[1], {"limits": {"rpm": LIMIT}, "on_unavailable": "allow"}, "on_unavailable"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "blamed"), UNKNOWN_MEMBERS)
+def test_a_member_that_nobody_knows(
+    method: str, path: str, body: dict[str, Any], blamed: str, refused: Callable[[Bad], Answer]
+) -> None:
+    refused(Bad(method, path, 400, "invalid-request", blamed, body, {"idempotency-key": "k"}))
+
+
+def test_members_that_nobody_knows_are_looked_for_everywhere() -> None:
+    with_body = {
+        (method.upper(), path)
+        for path, operations in closed_document()["paths"].items()
+        for method, operation in operations.items()
+        if "requestBody" in operation
+    }
+    tested = {(method, place.template) for method, path, *_ in UNKNOWN_MEMBERS if (place := place_of(path))}
+    assert tested == with_body
+
+
+@pytest.mark.xfail(strict=True, reason="the entity is registered before the Idempotency-Key is looked at")
+def test_a_used_key_with_another_body_registers_nobody(product: Product, refused: Callable[[Bad], Answer]) -> None:
+    headers = {"idempotency-key": "k"}
+    assert product.call("POST", "/v1/acquire", ACQUIRE, headers).status == 201
+    before = product.changes
+    body = {**ACQUIRE, "entity": "newcomer"}
+    refused(Bad("POST", "/v1/acquire", 422, "idempotency-mismatch", "idempotency-key", body, headers))
+    assert product.changes == before

@@ -1,0 +1,136 @@
+"""What no generator of requests would send: bytes that are no JSON, types that are none, headers of all kinds."""
+
+import json
+from collections.abc import Callable
+from random import Random
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from tests.hostile.checks import complaints
+from tests.hostile.furniture import FOREIGN_NAMESPACE, USER
+from tests.hostile.fuzz import SEED
+from tests.hostile.gateway import decoded_path
+from tests.hostile.ids import hostile_ids
+from tests.hostile.product import BASE_URL, Product
+
+COUNT = 400
+BODIES = {
+    "/v1/acquire": {"entity": USER, "resource": "gpt-4", "consume": {"rpm": 1}, "ttl_seconds": 5},
+    "/v1/explain": {"entity": USER, "resource": "gpt-4", "consume": {"rpm": 1}},
+    "/v1/leases/settle": {"lease": "x", "actual": {"rpm": 1}},
+    "/v1/leases/adjust": {"lease": "x", "delta": {"rpm": -1}},
+    "/v1/leases/release": {"lease": "x"},
+    "/v1/migrations": {"dry_run": True, "legacy_namespace": ""},
+}
+PUTS = {
+    "/v1/entities/user": {"parent": "team", "name": "n", "metadata": {"a": 1, "b": "c"}},
+    "/v1/limits/system": {"limits": {"rpm": {"capacity": 5, "refill_period_seconds": 1}}, "on_unavailable": "allow"},
+    "/v1/limits/entities/user/gpt-4": {"limits": {"rpm": None}},
+}
+TARGETS = [("POST", path, body) for path, body in BODIES.items()] + [("PUT", path, body) for path, body in PUTS.items()]
+PIECES = (
+    *(
+        b"\x00",
+        b"\xff",
+        b"\xc3",
+        b"\xed\xa0\x80",
+        b"\xef\xbb\xbf",
+        b'"',
+        b"\\",
+        b"\\u0000",
+        b"\\ud800",
+        b"{",
+        b"}",
+        b"[",
+    ),
+    *(b"]", b",", b":", b"null", b"true", b"NaN", b"-Infinity", b"1e400", b"-0", b"0.5", b"1" * 5000, b"[" * 5000),
+    *(b'"__proto__":1,', b'"entity":"x",', b"/*", b"\n", b" " * 5000, b"\xf0\x9f\x98\x80", b"'", b"1_0", b"0x1"),
+)
+TYPES = (
+    *(
+        "application/json",
+        "Application/JSON; charset=utf-8",
+        "application/json;charset=utf-16",
+        "text/json",
+        "text/plain",
+    ),
+    *("application/problem+json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "json"),
+    *("application/octet-stream", "application/json, text/plain", "é", "*/*", "application/json\t"),
+)
+
+
+def mutated(random: Random, body: bytes) -> bytes:
+    """Something inserted, cut out, doubled or turned around, a few times."""
+    for _ in range(random.randint(1, 4)):
+        at, to = sorted(random.randrange(len(body) + 1) for _ in range(2))
+        match random.randrange(5):
+            case 0:
+                body = body[:at] + body[to:]
+            case 1:
+                body = body[:to] + body[at:]
+            case 2:
+                body = body[:at] + bytes(reversed(body[at:to])) + body[to:]
+            case _:
+                body = body[:at] + random.choice(PIECES) + body[at:]
+    return body
+
+
+@pytest.fixture
+def ask(product: Product) -> Callable[..., None]:
+    """Sends it and judges the answer."""
+
+    def asked(method: str, target: str, headers: dict[str, str], body: bytes = b"") -> None:
+        before = product.changes
+        answer = product.send(method, BASE_URL + target, headers, body)
+        path = decoded_path(urlsplit(target).path)
+        wrong = list(complaints(method, path, answer, changed=product.changes != before))
+        assert not wrong, (wrong, method, target, headers, body[:2000], answer)
+
+    return asked
+
+
+@pytest.mark.parametrize(("method", "path", "body"), TARGETS)
+def test_bodies_that_were_damaged(
+    method: str, path: str, body: object, product: Product, ask: Callable[..., None]
+) -> None:
+    random = Random(f"{SEED} {path}")
+    foreign = product.items_of(FOREIGN_NAMESPACE)
+    whole = json.dumps(body).encode()
+    for number in range(COUNT):
+        headers = {"content-type": "application/json" if random.random() < 0.8 else random.choice(TYPES)}
+        if random.random() < 0.5:
+            headers["idempotency-key"] = f"key-{number}"
+        ask(method, path, headers, mutated(random, whole))
+    assert product.items_of(FOREIGN_NAMESPACE) == foreign
+
+
+@pytest.mark.parametrize("header", ["if-match", "idempotency-key", "accept", "authorization", "x-request-id", "host"])
+def test_headers_of_all_kinds(header: str, ask: Callable[..., None]) -> None:
+    json_type = {"content-type": "application/json"}
+    for value in (*hostile_ids(300, SEED), '"' * 1000, '"1-1",' * 1000, "W/", '""', "*,*", "é" * 200):
+        ask("PUT", "/v1/entities/user", {**json_type, header: value}, b"{}")
+        ask("POST", "/v1/acquire", {**json_type, header: value}, json.dumps(BODIES["/v1/acquire"]).encode())
+        ask("DELETE", "/v1/limits/resources/search", {header: value})
+        ask("GET", "/v1/entities", {header: value})
+
+
+@pytest.mark.parametrize("place", ["/v1/entities/{}", "/v1/limits/entities/user/{}", "/v1/jobs/{}", "/v1/{}", "/{}"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+def test_ids_of_all_kinds_in_a_path(method: str, place: str, product: Product, ask: Callable[..., None]) -> None:
+    headers = {"content-type": "application/json"}
+    body = b'{"limits":{"rpm":null}}' if "limits" in place else b"{}"
+    for one in hostile_ids(300, SEED):
+        ask(method, place.format(quote(one.encode("utf-8", "surrogatepass"), safe="")), headers, body)
+        ask(method, place.format(quote(one.encode("utf-8", "surrogatepass"), safe="/%?&=")), headers, body)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/v1/audit?entity={}", "/v1/limits/entities?resource={}", "/v1/entities?cursor={}", "/v1/jobs?limit={}"],
+)
+def test_ids_of_all_kinds_in_a_query(target: str, ask: Callable[..., None]) -> None:
+    for one in hostile_ids(500, SEED):
+        escaped = quote(one.encode("utf-8", "surrogatepass"), safe="")
+        ask("GET", target.format(escaped), {})
+        ask("GET", f"{target.format(escaped)}&{target.partition('?')[2].format(escaped)}", {})

@@ -1,0 +1,170 @@
+"""A hundred thousand ids that were made to collide: no two things have one key, and no tenant reaches into another."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cache
+from itertools import islice
+from random import Random
+
+import pytest
+
+from sluice.core.limits import SYSTEM, Scope
+from sluice.repository import keys, schema
+from sluice.repository.keys import Key
+from tests.hostile.fuzz import SEED
+from tests.hostile.ids import hostile_ids
+
+COUNT = 100_000
+TENANTS = 500
+Named = tuple[str, tuple[Hashable, ...]]
+
+
+@pytest.fixture(scope="module")
+def ids() -> Sequence[str]:
+    return hostile_ids(COUNT, SEED)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remembered_encodings() -> Iterator[None]:
+    """Each id is in a dozen keys. `encode` has no state, and is itself tested on all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "encode", cache(keys.encode))
+        yield
+
+
+@pytest.fixture(scope="module")
+def tenants(ids: Sequence[str]) -> Sequence[str]:
+    """The registry's own id is given to none."""
+    return [one for one in ids[: TENANTS + 1] if one != keys.REGISTRY_NAMESPACE]
+
+
+def item_keys(namespace: str, one: str, other: str, number: int, third: str | None) -> Iterator[tuple[Named, Key]]:
+    """Every item that these can name, and under which key."""
+    shard = number % 17
+    yield ("bucket", (namespace, one, other, shard, third)), keys.bucket(namespace, one, other, shard, third)
+    yield ("bucket", (namespace, one, other, shard, None)), keys.bucket(namespace, one, other, shard)
+    yield ("limits", (namespace, one, other)), keys.limits(namespace, Scope(one, other))
+    yield ("limits", (namespace, None, one)), keys.limits(namespace, Scope(resource=one))
+    yield ("limits", (namespace, None, None)), keys.limits(namespace, SYSTEM)
+    yield ("entity", (namespace, one)), keys.entity(namespace, one)
+    yield ("version", (namespace,)), keys.schema_version(namespace)
+    yield ("audit", (namespace, one, number, other)), keys.audit_event(namespace, one, number, other)
+    yield ("lease", (namespace, one)), keys.lease(namespace, one)
+    yield ("answer", (namespace, one, other)), keys.idempotent_answer(namespace, one, other)
+    yield ("job", (namespace, one)), keys.job(namespace, one)
+
+
+def registry_keys(one: str) -> Iterator[tuple[Named, Key]]:
+    yield ("namespace by name", (one,)), keys.namespace_by_name(one)
+    yield ("namespace by id", (one,)), keys.namespace_by_id(one)
+    yield ("job", (keys.REGISTRY_NAMESPACE, one)), keys.job(keys.REGISTRY_NAMESPACE, one)
+
+
+def index_keys(namespace: str, one: str, other: str, shard: int, third: str | None) -> Iterator[tuple[Named, Key]]:
+    """What must be told apart in an index by its keys alone."""
+    bucket = keys.bucket_indexes(namespace, one, other, shard, third)
+    yield ("bucket of entity", (namespace, one, other, shard, third)), in_index(bucket, schema.GSI3)
+    yield ("bucket of resource", (namespace, one, other, shard)), in_index(bucket, schema.GSI2)
+    of_entity = keys.limits_indexes(namespace, Scope(one, other))
+    yield ("limits of entity", (namespace, one, other)), in_index(of_entity, schema.GSI3)
+    of_resource = keys.limits_indexes(namespace, Scope(resource=one))
+    yield ("limits of resource", (namespace, one)), in_index(of_resource, schema.GSI3)
+    if one.isprintable():
+        entity = keys.entity_indexes(namespace, one, other)
+        yield ("child", (namespace, other, one)), in_index(entity, schema.GSI1)
+        yield ("entity", (namespace, one)), in_index(entity, schema.GSI3)
+
+
+def in_index(made: dict[str, str], index: str) -> Key:
+    return Key(made[schema.index_partition_key(index)], made[schema.index_sort_key(index)])
+
+
+def combined(ids: Sequence[str], tenants: Sequence[str]) -> Iterator[tuple[str, str, str, int, str | None]]:
+    """Each id once, with others beside it that come often, so that whatever can meet does meet."""
+    random = Random(SEED)
+    for number, one in enumerate(ids):
+        third = None if random.random() < 0.3 else random.choice(tenants)
+        yield random.choice(tenants), one, random.choice(tenants), number, third
+
+
+def test_the_ids_are_as_hostile_as_they_should_be(ids: Sequence[str]) -> None:
+    assert len(set(ids)) == len(ids) == COUNT
+    for part in ("%", "#", "/", "!", "\x00", "\n", "\ud800", "\U0001f600", "_default_", "$SYSTEM", "#STATE"):
+        assert sum(part in one for one in ids) > COUNT // 100, part
+    assert max(map(len, ids)) >= 1000
+    assert sum(keys.encode(one) in set(ids[:1000]) for one in ids[:1000]) > 10
+    assert "" in ids
+
+
+def test_encoding_is_injective_and_total(ids: Sequence[str]) -> None:
+    encoded = [keys.encode(one) for one in ids]
+    assert len(set(encoded)) == COUNT
+    for text in encoded:
+        text.encode("utf-8")
+        assert not set(text) & set("#/!\x00\n\x7f"), text
+    # Also in the order of bytes, in which the table has them, and however they are folded elsewhere.
+    assert len({text.encode() for text in encoded}) == COUNT
+
+
+def test_no_two_items_have_one_key(ids: Sequence[str], tenants: Sequence[str]) -> None:
+    def everything() -> Iterator[tuple[Named, Key]]:
+        for one in ids:
+            yield from registry_keys(one)
+        for parts in combined(ids, tenants):
+            yield from item_keys(*parts)
+
+    assert count_apart(everything()) > 8 * COUNT
+
+
+def test_no_two_things_have_one_key_in_an_index(ids: Sequence[str], tenants: Sequence[str]) -> None:
+    def everything() -> Iterator[tuple[Named, Key]]:
+        for namespace, one, other, number, third in combined(ids, tenants):
+            yield from index_keys(namespace, one, other, number % 17, third)
+
+    assert count_apart(everything()) > 3 * COUNT
+
+
+def count_apart(made: Iterator[tuple[Named, Key]]) -> int:
+    """Of how many things the keys were looked at; fails if two of them have one key."""
+    # By hashes of 64 bits, not to keep a million keys: two of those meet by chance once in ten million runs.
+    things: dict[int, int] = {}
+    for name, key in made:
+        thing = hash(repr(name))
+        assert things.setdefault(hash(key), thing) == thing, (name, key)
+    return len(things)
+
+
+def test_what_belongs_to_a_tenant_is_in_its_range_and_in_no_other(ids: Sequence[str], tenants: Sequence[str]) -> None:
+    prefixes = {keys.namespace_prefix(tenant) for tenant in tenants}
+    assert len(prefixes) == len(tenants)
+    for parts in combined(ids, tenants):
+        own = keys.namespace_prefix(parts[0])
+        for _name, key in (*item_keys(*parts), *index_keys(*parts)):
+            # Every range ends with the separator, and there is only one: so it is in no other.
+            assert key.pk.startswith(own), key
+            assert key.pk.count("/") == 1, key
+    for one in ids:
+        for _name, key in registry_keys(one):
+            assert key.pk.partition("/")[0] == keys.REGISTRY_NAMESPACE, key
+            assert key.pk.count("/") == 1, key
+
+
+def test_the_partitions_of_all_items_of_tenants_are_apart(tenants: Sequence[str]) -> None:
+    partitions = [partition for tenant in tenants for partition in keys.namespace_partitions(tenant)]
+    assert len(set(partitions)) == len(tenants) * keys.NAMESPACE_PARTITIONS
+    for tenant in tenants:
+        made = keys.namespace_index(tenant, keys.lease(tenant, tenant))
+        assert made["GSI4PK"] in keys.namespace_partitions(tenant)
+
+
+def test_a_shard_is_found_from_the_first_and_back(ids: Sequence[str], tenants: Sequence[str]) -> None:
+    for namespace, one, other, number, third in islice(combined(ids, tenants), 20_000):
+        first = keys.bucket(namespace, one, other, 0, third)
+        shard = number % 17
+        assert keys.bucket_shard(first, shard) == keys.bucket(namespace, one, other, shard, third)
+        assert keys.first_shard(keys.bucket(namespace, one, other, shard, third), shard) == first
+
+
+@pytest.mark.xfail(strict=True, raises=UnicodeEncodeError, reason="entity_indexes takes the checksum of the plain id")
+@pytest.mark.parametrize("make", [lambda one: keys.entity_indexes("ns", one, None)])
+def test_index_keys_of_an_entity_are_total(make: Callable[[str], object]) -> None:
+    make("\ud800")

@@ -1,0 +1,70 @@
+"""Operations one after the other: what one answers, the next is asked with."""
+
+from collections.abc import Callable
+
+import pytest
+from schemathesis import Response
+
+from tests.hostile.furniture import FOREIGN_NAMESPACE
+from tests.hostile.fuzz import REQUESTS, SEED, Case, Fuzz
+from tests.hostile.generated import Variety, schema_of
+from tests.hostile.product import BASE_URL, Product
+from tests.hostile.sequences import Scenario, follow_links
+
+PARTS = 2
+# Mostly at once, and now and then after leases and caches are over.
+PAUSES_MS = (0, 0, 0, 0, 1, 1, 1, 40, 40, 1_500, 1_500, 400_000)
+REACHED = {
+    "POST /v1/acquire": 201,
+    "POST /v1/leases/adjust": 200,
+    "POST /v1/leases/settle": 200,
+    "POST /v1/leases/release": 200,
+    "PUT /v1/entities/{entity}": 200,
+    "DELETE /v1/entities/{entity}": 204,
+    "PUT /v1/limits/entities/{entity}/{resource}": 201,
+    "GET /v1/entities/{entity}/children": 200,
+    "POST /v1/migrations": 202,
+    "GET /v1/jobs/{job}": 200,
+}
+"""What sequences must have come to, or they would say nothing."""
+ENOUGH = 2_000
+
+
+class OwnProduct(Scenario):
+    """Every sequence has a product of its own; at the end the jobs that it started are run."""
+
+    def __init__(self, furnished: Product, fuzz: Fuzz) -> None:
+        self._product = furnished.copied()
+        self._fuzz = fuzz
+        self._foreign = self._product.items_of(FOREIGN_NAMESPACE)
+
+    def begin(self) -> None:
+        self._fuzz.target = self._product
+        self._fuzz.changes = lambda: self._product.changes
+
+    def after(self, _case: Case, _response: Response) -> None:
+        self._product.wait(self._product.random.choice(PAUSES_MS))
+
+    def end(self) -> None:
+        services = self._product.services
+        run = services.jobs.run_open(services.work, lambda: False)
+        self._fuzz.failures += [f"a {failure.kind} failed: {failure.error!r}" for failure in run.failures]
+        if self._product.items_of(FOREIGN_NAMESPACE) != self._foreign:
+            self._fuzz.failures.append("what belongs to another tenant was changed")
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_links_are_followed(part: int, furnished: Product, conclude: Callable[[Fuzz], None]) -> None:
+    fuzz = Fuzz(furnished, BASE_URL, exact=False)
+    count = REQUESTS // 2 // PARTS
+    reached = follow_links(fuzz, lambda: OwnProduct(furnished, fuzz), count=count, seed=SEED + 1000 * part)
+    conclude(fuzz)
+    missed = [label for label, status in REACHED.items() if not reached[label, status]]
+    assert count < ENOUGH or missed == []
+
+
+def test_the_links_lead_somewhere() -> None:
+    """A link to an operation or parameter that is not there is refused when the machine is built."""
+    schema = schema_of(Variety.VALID)
+    assert schema.statistic.transitions.total >= 60
+    schema.as_state_machine()

@@ -1,0 +1,157 @@
+"""The scheduled function: what starts it, what it may do, and what happens to a run that can not start."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.infrastructure.assembly import Assembly
+from tests.infrastructure.test_functions import KEY_ACTIONS, LOG_ACTIONS, TRACE_ACTIONS, actions_of
+
+STACK = "Jobs"
+SERVICE = "rollup"
+TABLE_ACTIONS = {
+    "dynamodb:BatchGetItem",
+    "dynamodb:ConditionCheckItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:Scan",
+    "dynamodb:UpdateItem",
+}
+INDEX_ACTIONS = {"dynamodb:Query"}
+QUEUE = "AWS::SQS::Queue"
+
+
+def test_it_is_the_only_function(each: Assembly) -> None:
+    assert each.functions(STACK).keys() == {SERVICE}
+
+
+def test_it_has_no_signing_secret_and_no_open_namespace(each: Assembly) -> None:
+    """It answers nobody."""
+    variables = dict(each.functions(STACK)[SERVICE]["Environment"]["Variables"])
+    (table,) = each.resources("Data", "AWS::DynamoDB::GlobalTable")
+    assert each.exported("Data", variables.pop("SLUICE_TABLE")) == {"Ref": table}
+    assert variables == {
+        "SLUICE_ENVIRONMENT": each.settings.name,
+        "SLUICE_STORE_TIMEOUT_MS": str(each.settings.store_timeout_ms),
+        "POWERTOOLS_SERVICE_NAME": SERVICE,
+        "POWERTOOLS_METRICS_NAMESPACE": "Sluice",
+        "POWERTOOLS_LOG_LEVEL": "INFO",
+    }
+
+
+def test_permissions_are_exactly_these(each: Assembly) -> None:
+    policy = each.only(STACK, "AWS::IAM::Policy")
+    statements = policy["PolicyDocument"]["Statement"]
+    found = {frozenset(actions_of(statement)): statement for statement in statements}
+    expected = [TABLE_ACTIONS, INDEX_ACTIONS, TRACE_ACTIONS, LOG_ACTIONS]
+    if each.settings.customer_managed_key:
+        expected.append(KEY_ACTIONS)
+    assert found.keys() == {frozenset(actions) for actions in expected}
+    assert len(statements) == len(expected)
+    assert {statement["Effect"] for statement in statements} == {"Allow"}
+    (table,) = each.resources("Data", "AWS::DynamoDB::GlobalTable")
+    assert each.exported("Data", found[frozenset(TABLE_ACTIONS)]["Resource"]) == {"Fn::GetAtt": [table, "Arn"]}
+    indexes = [resource["Fn::Join"][1] for resource in found[frozenset(INDEX_ACTIONS)]["Resource"]]
+    assert [index[1] for index in indexes] == ["/index/GSI3", "/index/GSI4"]
+    assert {str(each.exported("Data", index[0])) for index in indexes} == {str({"Fn::GetAtt": [table, "Arn"]})}
+    log_group = each.functions(STACK)[SERVICE]["LoggingConfig"]["LogGroup"]["Ref"]
+    assert found[frozenset(LOG_ACTIONS)]["Resource"] == {"Fn::GetAtt": [log_group, "Arn"]}
+    if each.settings.customer_managed_key:
+        use_of_key = found[frozenset(KEY_ACTIONS)]
+        (key,) = each.resources("Data", "AWS::KMS::Key")
+        assert each.exported("Data", use_of_key["Resource"]) == {"Fn::GetAtt": [key, "Arn"]}
+        assert use_of_key["Condition"]["StringEquals"].keys() == {"kms:ViaService"}
+
+
+def test_its_role_serves_lambda_only(each: Assembly) -> None:
+    ((name, role),) = each.resources(STACK, "AWS::IAM::Role").items()
+    assert each.functions(STACK)[SERVICE]["Role"] == {"Fn::GetAtt": [name, "Arn"]}
+    assert "ManagedPolicyArns" not in role
+    assert "Policies" not in role
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
+
+
+def test_one_runs_at_a_time_and_ends_within_its_minute(each: Assembly) -> None:
+    function = each.functions(STACK)[SERVICE]
+    assert function["ReservedConcurrentExecutions"] == 1
+    assert function["Timeout"] == 60
+    assert (function["Runtime"], function["Architectures"]) == ("python3.14", ["arm64"])
+    assert function["TracingConfig"] == {"Mode": "Active"}
+
+
+@pytest.mark.parametrize(("environment", "days"), [("local", 1), ("dev", 7), ("staging", 30), ("prod", 365)])
+def test_its_log_group_has_an_end(synthesized: Callable[[str], Assembly], environment: str, days: int) -> None:
+    assert synthesized(environment).only(STACK, "AWS::Logs::LogGroup")["RetentionInDays"] == days
+
+
+def test_the_deployed_code_holds_the_handler_and_no_other_function(each: Assembly) -> None:
+    digest = each.functions(STACK)[SERVICE]["Code"]["S3Key"].removesuffix(".zip")
+    asset = each.folder / f"asset.{digest}"
+    assert [path.name for path in asset.iterdir()] == [SERVICE]
+    assert (asset / SERVICE / "handler.py").is_file()
+
+
+def test_its_layers_are_its_stacks_own(each: Assembly) -> None:
+    layers = {layer["Ref"] for layer in each.functions(STACK)[SERVICE]["Layers"]}
+    assert layers == set(each.resources(STACK, "AWS::Lambda::LayerVersion"))
+    assert len(layers) == 2
+
+
+def test_every_minute_starts_the_published_version(each: Assembly) -> None:
+    rule = each.only(STACK, "AWS::Events::Rule")
+    alias, properties = each.alias(SERVICE, STACK)
+    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(1 minute)", "ENABLED")
+    (target,) = rule["Targets"]
+    assert target["Arn"] == {"Ref": alias}
+    (version,) = each.resources(STACK, "AWS::Lambda::Version")
+    assert properties["FunctionVersion"] == {"Fn::GetAtt": [version, "Version"]}
+    (permission,) = each.resources(STACK, "AWS::Lambda::Permission").values()
+    (rule_name,) = each.resources(STACK, "AWS::Events::Rule")
+    assert permission["Principal"] == "events.amazonaws.com"
+    assert permission["FunctionName"] == {"Ref": alias}
+    assert permission["SourceArn"] == {"Fn::GetAtt": [rule_name, "Arn"]}
+
+
+def test_a_run_that_can_not_start_is_kept(each: Assembly) -> None:
+    ((queue, properties),) = each.resources(STACK, QUEUE).items()
+    (target,) = each.only(STACK, "AWS::Events::Rule")["Targets"]
+    assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [queue, "Arn"]}}
+    assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 2}
+    assert properties["SqsManagedSseEnabled"] is True
+    assert properties["MessageRetentionPeriod"] == 14 * 86_400
+
+
+def test_only_the_rule_may_put_into_the_queue_and_only_over_tls(each: Assembly) -> None:
+    statements = each.only(STACK, "AWS::SQS::QueuePolicy")["PolicyDocument"]["Statement"]
+    (denied,) = (statement for statement in statements if statement["Effect"] == "Deny")
+    assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    (allowed,) = (statement for statement in statements if statement["Effect"] == "Allow")
+    (rule,) = each.resources(STACK, "AWS::Events::Rule")
+    assert allowed["Action"] == "sqs:SendMessage"
+    assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
+    assert allowed["Condition"] == {"ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": [rule, "Arn"]}}}
+
+
+def test_a_failed_run_is_not_repeated_before_the_next_one(each: Assembly) -> None:
+    """Lambda would repeat it twice, beside the runs of the next minutes."""
+    config = each.only(STACK, "AWS::Lambda::EventInvokeConfig")
+    assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (0, 60)
+    assert config["FunctionName"] == {"Ref": each.logical_id(SERVICE, STACK)}
+    assert "DestinationConfig" not in config
+
+
+def test_the_alarm_watches_this_queue(prod: Assembly) -> None:
+    alarms = prod.resources("Monitoring", "AWS::CloudWatch::Alarm").values()
+    (alarm,) = (alarm for alarm in alarms if "Undelivered" in alarm["AlarmName"])
+    (metric,) = alarm["Metrics"]
+    (dimension,) = metric["MetricStat"]["Metric"]["Dimensions"]
+    (queue,) = prod.resources(STACK, QUEUE)
+    assert prod.exported(STACK, dimension["Value"]) == {"Fn::GetAtt": [queue, "QueueName"]}
+
+
+def test_the_output_that_tests_read(each: Assembly) -> None:
+    output = each.raw(STACK)["Outputs"]["RollupFunctionName"]
+    assert output["Value"] == {"Ref": each.logical_id(SERVICE, STACK)}

@@ -1,0 +1,189 @@
+"""The scheduled function's handler, on moto."""
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from sluice.core.errors import Unavailable
+from sluice.repository.jobs import Job, JobState
+from sluice.services.daily import MERGE_SHARDS
+from sluice.services.jobs import Step
+from sluice.services.purge import PURGE
+from sluice.shell import Environment, Services, build_services, logger, make_client
+from tests.fakes import CountingMeter, FakeClock
+from tests.http import TABLE, Context, deployed
+
+TENANT = "tenant-7"
+
+
+@dataclass
+class ScheduledContext(Context):
+    remaining_ms: int = 60_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.remaining_ms
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    with deployed("rollup.handler", monkeypatch) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def services(module: ModuleType) -> Services:
+    environment = Environment("test", TABLE, 2000, None)
+    return build_services(environment, make_client(environment), CountingMeter())
+
+
+@pytest.fixture
+def written(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    stream = io.StringIO()
+    monkeypatch.setattr(logger.registered_handler, "stream", stream)
+    return stream
+
+
+def run(module: ModuleType, context: ScheduledContext | None = None) -> dict[str, int]:
+    event = {"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
+    counts: dict[str, int] = module.handler(event, context or ScheduledContext())
+    return counts
+
+
+def only(module: ModuleType, monkeypatch: pytest.MonkeyPatch, **work: Any) -> list[Services]:
+    """The handler with other kinds of work."""
+    built: list[Services] = []
+
+    def build(*arguments: Any) -> Services:
+        services = build_services(*arguments)
+        built.append(services)
+        return Services(**{**{name: getattr(services, name) for name in Services.__slots__}, "work": work})
+
+    monkeypatch.setattr(module, "build_services", build)
+    monkeypatch.setattr(module, "handler", module.build_handler(module._services()))
+    return built
+
+
+class Endless:
+    """Each step takes so long."""
+
+    def __init__(self, timer: FakeClock, step_ms: int) -> None:
+        self.timer = timer
+        self.step_ms = step_ms
+
+    def step(self, job: Job) -> Step:
+        self.timer.advance(self.step_ms)
+        return Step(1, {"n": job.done})
+
+
+class Broken:
+    def step(self, job: Job) -> Step:
+        raise ValueError(f"the secret of {job.namespace}")
+
+
+def test_it_knows_the_kinds_of_jobs(services: Services) -> None:
+    assert {MERGE_SHARDS, PURGE} <= services.work.keys()
+
+
+def test_a_quiet_minute_starts_the_days_work_and_the_next_does_it(module: ModuleType, services: Services) -> None:
+    assert run(module) == {"steps": 0, "finished": 0, "failed": 0, "left": 0, "started": 1}
+    assert run(module) == {"steps": 1, "finished": 1, "failed": 0, "left": 0, "started": 0}
+    assert run(module)["steps"] == 0
+    assert services.jobs.open_jobs() == []
+
+
+def test_it_stops_after_its_part_of_the_minute(
+    module: ModuleType, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timer = FakeClock()
+    monkeypatch.setattr(module, "timer_ms", timer)
+    only(module, monkeypatch, endless=Endless(timer, 1_000))
+    services.jobs.start(TENANT, "endless", {})
+    assert run(module)["steps"] == 40
+    assert run(module)["steps"] == 40
+
+
+def test_it_stops_when_the_function_has_little_time_left(
+    module: ModuleType, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timer = FakeClock()
+    monkeypatch.setattr(module, "timer_ms", timer)
+    context = ScheduledContext()
+    endless = Endless(timer, 1)
+    only(module, monkeypatch, endless=endless)
+    services.jobs.start(TENANT, "endless", {})
+    context.remaining_ms = 15_000
+    assert run(module, context) == {"steps": 0, "finished": 0, "failed": 0, "left": 1, "started": 1}
+
+
+def test_one_line_per_run_and_no_tenant_in_it(
+    module: ModuleType, services: Services, monkeypatch: pytest.MonkeyPatch, written: io.StringIO
+) -> None:
+    only(module, monkeypatch, endless=Endless(FakeClock(), 0))
+    services.jobs.start(TENANT, "endless", {})
+    context = ScheduledContext()
+    steps = 0
+
+    def remaining() -> int:
+        nonlocal steps
+        steps += 1
+        return 60_000 if steps < 5 else 0
+
+    monkeypatch.setattr(context, "get_remaining_time_in_millis", remaining)
+    run(module, context)
+    (line,) = [json.loads(text) for text in written.getvalue().splitlines()]
+    assert (line["message"], line["level"]) == ("run", "INFO")
+    assert {name: line[name] for name in ("steps", "finished", "failed", "left", "started")} == {
+        "steps": 4,
+        "finished": 0,
+        "failed": 0,
+        "left": 1,
+        "started": 1,
+    }
+    assert line["duration_ms"] >= 0
+    assert TENANT not in written.getvalue()
+
+
+def test_a_failed_job_is_told_without_its_words_and_others_go_on(
+    module: ModuleType, services: Services, monkeypatch: pytest.MonkeyPatch, written: io.StringIO
+) -> None:
+    built = only(module, monkeypatch, broken=Broken())
+    jobs = [services.jobs.start(TENANT, "broken", {}) for _ in range(2)]
+    assert run(module)["failed"] == 2
+    assert len(built) == 1
+    told = [json.loads(text) for text in written.getvalue().splitlines()]
+    assert [line["message"] for line in told] == ["job failed", "job failed", "run"]
+    assert (told[0]["job_kind"], told[0]["error"]) == ("broken", "ValueError")
+    assert "in step" in "".join(told[0]["stack"])
+    # The line of the code is shown, what it was called with is not.
+    assert TENANT not in written.getvalue()
+    assert {services.jobs.get(TENANT, job.job_id).state for job in jobs} == {JobState.FAILED}
+
+
+def test_counts_reach_the_log(
+    module: ModuleType, services: Services, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only(module, monkeypatch, broken=Broken())
+    services.jobs.start(TENANT, "broken", {})
+    run(module)
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    (counted,) = (line for line in metrics if "JobSteps" in line)
+    assert (counted["JobSteps"], counted["JobsFailed"], counted["environment"]) == ([1.0], [1.0], "test")
+
+
+def test_a_run_that_can_not_read_the_table_fails_as_a_whole(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the function's error count shows it; the next minute tries again."""
+    built = only(module, monkeypatch)
+
+    def out_of_reach(*_: Any) -> Any:
+        raise Unavailable("x")
+
+    monkeypatch.setattr(built[0].store, "query", out_of_reach)
+    with pytest.raises(Unavailable):
+        run(module)

@@ -1,0 +1,33 @@
+"""Every fault meets every write path: a path that is not reached shows nothing."""
+
+import pytest
+
+from tests.simulation.faults import WRITE_FAULTS, Fault
+from tests.simulation.paths import Path
+from tests.simulation.reach import IMPOSSIBLE, WANTED, WHERE, Aim, reach
+from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.store import Call
+
+
+@pytest.mark.parametrize(("scenario", "paths"), WHERE, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_every_fault_meets_every_write_path(scenario: str, paths: tuple[Path, ...]) -> None:
+    _, lacking = reach(SCENARIOS[scenario], paths)
+    assert not lacking, f"met less than {WANTED} times: {lacking}"
+
+
+def test_no_path_is_left_out() -> None:
+    assert {path for _, paths in WHERE for path in paths} == set(Path) - {Path.SETUP}
+    assert {fault for _, fault in IMPOSSIBLE} == {Fault.HOT_KEY}
+
+
+def test_what_is_not_reached_is_told() -> None:
+    _, lacking = reach(SCENARIOS["one-bucket"], (Path.DEBIT, Path.PURGE_END), seeds=1)
+    assert lacking.keys() >= {(Path.PURGE_END, fault) for fault in WRITE_FAULTS if fault is not Fault.HOT_KEY}
+
+
+def test_faults_are_aimed_at_what_is_lacking() -> None:
+    aim = Aim((Path.CREATE,), wanted=1)
+    create = Call("put", None, writes=True, path=Path.CREATE)
+    assert {aim(create, 0.0) for _ in WRITE_FAULTS} == set(WRITE_FAULTS)
+    assert aim(create, 0.0) is None
+    assert aim(Call("update", None, writes=True, path=Path.DEBIT), 0.0) is None
