@@ -47,6 +47,10 @@ unit: $(TOOLS)  ## unit tests; every branch of the core and of the request build
 simulation: $(TOOLS)  ## the services on a simulated table, under faults; SLUICE_SIMULATION_SEEDS per scenario
 	$(PYTEST) tests/simulation -n $(WORKERS)
 
+.PHONY: hostile
+hostile: $(TOOLS)  ## generated requests along the API's links, damaged bytes, hostile ids; SLUICE_FUZZ_REQUESTS
+	$(PYTEST) tests/hostile -n $(WORKERS)
+
 .PHONY: soak
 soak: $(TOOLS) $(ENGINE)  ## twenty times as much of everything that is random: hours
 	SLUICE_SIMULATION_SEEDS=45000 $(PYTEST) tests/simulation -n $(WORKERS)

@@ -27,9 +27,8 @@ _INTERNALS: Final = re.compile(
 )
 _ATTRIBUTE: Final = re.compile(r"PK|SK|GSI\d[PS]K|lh|gen|shard_count|[bl]_.+_(tk|cp|bx|ra|rp|tc)")
 _NOT_FOUND: Final = "not-found"
-# A refusal by one member of a chain gives back what the others had given already; and an entity that asks for the first
-# time is registered before its Idempotency-Key is looked at (see test_bad_input.py).
-_MAY_CHANGE: Final = frozenset({"limit-exceeded", "contended", "idempotency-mismatch"})
+# A refusal by one member of a chain gives back what the others had given already.
+_MAY_CHANGE: Final = frozenset({"limit-exceeded", "contended"})
 
 
 def complaints(method: str, path: str, answer: Answer, *, changed: bool) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.core.admission import Admission
+from sluice.core.audit import BY_SYSTEM
 from sluice.core.errors import Ambiguous, Contended, IdempotencyMismatch, LimitExceeded, NoLimits, Unavailable
 from sluice.core.limits import SYSTEM, Limit, OnUnavailable, Scope
 from sluice.core.signals import Signal
@@ -17,6 +18,7 @@ from sluice.repository.idempotency import IdempotencyKey
 from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
 from sluice.services.idempotency import Answered
+from sluice.services.registration import Registration
 from tests.fakes import FakeClock
 from tests.integration.conftest import ENTITY, NAMESPACE, RESOURCE, Host
 
@@ -235,3 +237,16 @@ def test_the_record_is_found_by_nobody_elses_namespace(host: Host) -> None:
     host.put_limits({"rpm": slow(10)})
     ask(host)
     assert host.store.inner.get(keys.idempotent_answer("ns2", "app", "key-1"), consistent=True) is None
+
+
+def test_a_used_key_makes_nobody_known(host: Host) -> None:
+    """Another body under the same key names an entity that nobody knows: it is refused before it is registered."""
+    host.put_limits({"rpm": slow(10)})
+    ask(host)
+    registration = Registration(None, BY_SYSTEM)
+    request = AcquireRequest(NAMESPACE, "newcomer", RESOURCE, {"rpm": 1}, None, registration)
+    with pytest.raises(IdempotencyMismatch):
+        host.idempotent.acquire(request, replace(KEY, body_hash="other"), render)
+    assert host.store.inner.get(keys.entity(NAMESPACE, "newcomer"), consistent=True) is None
+    assert not host.idempotent.acquire(request, replace(KEY, text="another"), render).repeated
+    assert host.store.inner.get(keys.entity(NAMESPACE, "newcomer"), consistent=True) is not None

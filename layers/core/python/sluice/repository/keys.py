@@ -98,7 +98,7 @@ def entity(namespace: str, entity_id: str) -> Key:
 
 def entity_indexes(namespace: str, entity_id: str, parent: str | None) -> dict[str, str]:
     """GSI1 lists the children of a parent; GSI3 all entities, spread by a checksum of their id."""
-    partition = zlib.crc32(entity_id.encode()) % NAMESPACE_PARTITIONS
+    partition = zlib.crc32(encode(entity_id).encode()) % NAMESPACE_PARTITIONS
     indexes = {
         **_index(schema.GSI3, entities_of(namespace, partition), encode(entity_id)),
         **namespace_index(namespace, entity(namespace, entity_id)),

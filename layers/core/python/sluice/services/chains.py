@@ -68,6 +68,10 @@ class Chains:
             return opened
         return _checked(request, self._members(request))
 
+    def would_register(self, request: AcquireRequest) -> bool:
+        """Whether opening this chain would make somebody known."""
+        return request.registration is not None and not self._members(request)[0].registered
+
     def look(self, request: AcquireRequest) -> list[Opened]:
         """As `open`, without registering anybody."""
         return _checked(request, self._members(request))

@@ -52,13 +52,20 @@ class IdempotentAcquire:
         try:
             return self._take_once(request, key, render)
         except SluiceError:
-            item = self._store.get(key.item_key, consistent=True)
-            recorded = None if item is None else decode_answer(item)
-            if recorded is None or recorded.expires_at_s <= self._clock_ms() // 1000:
+            recorded = self._recorded(key)
+            if recorded is None:
                 raise
         return _repeat(recorded, key)
 
+    def _recorded(self, key: IdempotencyKey) -> RecordedAnswer | None:
+        item = self._store.get(key.item_key, consistent=True)
+        recorded = None if item is None else decode_answer(item)
+        return None if recorded is None or recorded.expires_at_s <= self._clock_ms() // 1000 else recorded
+
     def _take_once(self, request: AcquireRequest, key: IdempotencyKey, render: Render) -> Answered:
+        # A used key must not make anybody known, so here the record is looked for first.
+        if self._chains.would_register(request) and (recorded := self._recorded(key)) is not None:
+            return _repeat(recorded, key)
         wanted = self._chains.open(request)
         self._acquire.refuse_again([opened.terms for opened in wanted])
         rendered: list[str] = []
