@@ -28,7 +28,7 @@ run: $(ALL)  ## run the product on this machine until Ctrl-C; PORT=4566
 	@$(BIN)/python -m local.run
 
 .PHONY: test
-test: lint unit simulation infrastructure integration e2e reference-where-available  ## everything that must pass
+test: lint unit simulation hostile infrastructure integration e2e reference-where-available  ## everything that must pass
 	@echo "make test: all passed"
 
 .PHONY: lint
@@ -41,21 +41,25 @@ lint: $(TOOLS)  ## format, lint, layering, types
 .PHONY: unit
 unit: $(TOOLS)  ## unit tests; every branch of the core and of the request builders
 	$(PYTEST) tests/unit -n $(WORKERS) --cov --cov-branch --cov-report=
-	$(BIN)/coverage report --include='*/sluice/core/*,*/sluice/repository/writes.py,*/sluice/repository/resharding.py,*/sluice/repository/expressions.py' --fail-under=100 --show-missing
+	$(BIN)/coverage report --include='*/sluice/core/*,*/sluice/repository/writes.py,*/sluice/repository/resharding.py,*/sluice/repository/expressions.py,*/sluice/repository/snapshots.py' --fail-under=100 --show-missing
 
 .PHONY: simulation
-simulation: $(TOOLS)  ## the services on a simulated table, under faults; SLUICE_SIMULATION_SEEDS per scenario
-	$(PYTEST) tests/simulation -n $(WORKERS)
+simulation: $(TOOLS)  ## the services on a simulated table, under faults; SLUICE_SIMULATION_SEEDS, SLUICE_DELIVERIES
+	$(PYTEST) tests/simulation -n $(WORKERS) --dist worksteal
 
 .PHONY: hostile
 hostile: $(TOOLS)  ## generated requests along the API's links, damaged bytes, hostile ids; SLUICE_FUZZ_REQUESTS
-	$(PYTEST) tests/hostile -n $(WORKERS)
+	$(PYTEST) tests/hostile -n $(WORKERS) --dist worksteal
 
 .PHONY: soak
-soak: $(TOOLS) $(ENGINE)  ## twenty times as much of everything that is random: hours
-	SLUICE_SIMULATION_SEEDS=45000 $(PYTEST) tests/simulation -n $(WORKERS)
-	SLUICE_FAULTS=100000 SLUICE_KILLS=1000 SLUICE_CONFORMANCE_SEQUENCES=100000 SLUICE_FUZZ_REQUESTS=200000 \
-	  $(PYTEST) tests/integration tests/hostile -n $(WORKERS)
+soak: $(TOOLS) $(ENGINE)  ## twenty times as much of everything that is random, and other seeds than those of make test: hours
+	$(PYTEST) tests/unit -n $(WORKERS) --hypothesis-profile=soak
+	SLUICE_SIMULATION_SEEDS=400000 SLUICE_SIMULATION_FIRST=100000 SLUICE_MODEL_EXAMPLES=2400 \
+	  SLUICE_DELIVERIES=10000000 SLUICE_DELIVERIES_FIRST=1000 \
+	  $(PYTEST) tests/simulation -n $(WORKERS) --dist worksteal
+	SLUICE_FUZZ_REQUESTS=200000 SLUICE_FUZZ_SEED=2 $(PYTEST) tests/hostile -n $(WORKERS) --dist worksteal
+	SLUICE_CONFORMANCE_SEQUENCES=100000 SLUICE_CONFORMANCE_FIRST=100000 SLUICE_FAULTS=100000 SLUICE_FAULTS_SEED=2 \
+	  SLUICE_KILLS=600 $(PYTEST) tests/integration -n $(WORKERS)
 
 .PHONY: infrastructure
 infrastructure: $(TOOLS) $(CDK)  ## tests of the templates
@@ -86,6 +90,10 @@ docs: $(TOOLS)  ## write the API reference from the routes
 costs: $(TOOLS) $(ENGINE)  ## calls and capacity units of each operation
 	@$(BENCH) bench.costs
 
+.PHONY: aggregator-costs
+aggregator-costs: $(TOOLS) $(ENGINE)  ## units written and CPU spent to count 1,000 acquires
+	@$(BENCH) bench.aggregator
+
 .PHONY: mutants
 mutants: $(TOOLS)  ## closed holes opened again, and the seed at which the simulation notices each
 	@$(BIN)/python -m tests.simulation.mutants
@@ -101,6 +109,16 @@ cold: $(TOOLS)  ## CPU of a cold start of the data plane
 .PHONY: compare
 compare: $(TOOLS) $(ENGINE) $(COMPARED)  ## side by side with zae-limiter, into docs/benchmarks.md; QUICK=--quick only prints
 	@$(BENCH) bench.compare $(QUICK)
+
+.PHONY: rotate-secret
+rotate-secret: $(TOOLS)  ## give a secret in AWS a new key without downtime; SECRET=arn, FORCE=--force
+	@test -n "$(SECRET)" || { echo "error: SECRET=arn is missing; the outputs of the data stack name the ARNs" >&2; exit 1; }
+	@$(BIN)/python -m tools.rotate_secret "$(SECRET)" $(FORCE)
+
+.PHONY: redrive
+redrive: $(TOOLS)  ## give a function of the stream what it gave up on; QUEUE=url of its failure queue, or FILE=message.json
+	@test -n "$(QUEUE)$(FILE)" || { echo "error: QUEUE=url or FILE=path is missing; the outputs of the streams stack name the queues" >&2; exit 1; }
+	@$(BIN)/python -m local.redrive $(if $(QUEUE),--queue "$(QUEUE)",--file "$(FILE)")
 
 .PHONY: reference-engine
 reference-engine: $(TOOLS)  ## fetch DynamoDB Local, where Maven and a Java kit are at hand

@@ -9,15 +9,14 @@ import aws_cdk as cdk
 sys.path.insert(0, str(Path(__file__).resolve().parent / "layers" / "core" / "python"))
 
 from stacks.composition import compose
-from stacks.settings import ENVIRONMENT_CONTEXT, OPEN_NAMESPACE_CONTEXT, SettingsError, chosen
+from stacks.settings import ENVIRONMENT_CONTEXT, SettingsError, chosen
 from stacks.wheels import BuildError
 
 
 def main() -> None:
     app = cdk.App()
-    context = app.node.try_get_context
     try:
-        compose(app, chosen(context(ENVIRONMENT_CONTEXT), context(OPEN_NAMESPACE_CONTEXT)))
+        compose(app, chosen(app.node.try_get_context(ENVIRONMENT_CONTEXT)))
     except (SettingsError, BuildError) as error:
         sys.exit(f"sluice: {error}")
     app.synth()

@@ -107,7 +107,7 @@ class Costs:
     def __init__(self, client: DynamoDBClient, table: str) -> None:
         self._meter = CapacityMeter(client)
         self._client = client
-        self._environment = Environment("bench", table, 10_000, NAMESPACE)
+        self._environment = Environment("bench", table, 10_000)
         self._services = self._process()
 
     def measure(self) -> dict[str, Consumption]:

@@ -28,7 +28,7 @@ def main() -> None:
     with Engine() as engine:
         client = dynamodb_client(engine.endpoint)
         create_table(client, "cpu")
-        services = build_services(Environment("bench", "cpu", 10_000, NAMESPACE), client, Uncounted())
+        services = build_services(Environment("bench", "cpu", 10_000), client, Uncounted())
         services.limits.put(NAMESPACE, Scope(resource=RESOURCE), ENDLESS)
         request = AcquireRequest(NAMESPACE, "user-1", RESOURCE, CONSUME)
         services.acquire.acquire(request)

@@ -1,4 +1,4 @@
-"""Writes docs/openapi.json and docs/api.md from the routes themselves: `make docs`. A test notices stale ones."""
+"""Writes the OpenAPI document and docs/api.md from the routes themselves: `make docs`. A test notices stale ones."""
 
 import importlib
 import json
@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from local import ROOT
 
-OPENAPI: Final = ROOT / "docs" / "openapi.json"
+# Where the function that serves it finds it.
+OPENAPI: Final = ROOT / "lambdas" / "control_plane" / "openapi.json"
 REFERENCE: Final = ROOT / "docs" / "api.md"
-FUNCTIONS: Final = ("data_plane", "control_plane")
+FUNCTIONS: Final = ("data_plane", "control_plane", "identity")
 _HEAD: Final = """# API reference
 
-Generated from the routes by `make docs`; the whole document is [openapi.json](openapi.json). JSON in and out. Errors
+Generated from the routes by `make docs`; the whole document is at
+`/v1/openapi.json`. JSON in and out. Errors
 are problem documents (RFC 9457): `type` is `urn:sluice:problem:` and the kind named below. Any path may also answer 404
 `not-found`, 405 `method-not-allowed` with `Allow`, or 500 `internal`; beyond the stage's rate API Gateway itself
 answers 429 in its own format.
@@ -93,6 +95,8 @@ def _parameters(document: dict[str, Any], parameters: list[dict[str, Any]]) -> l
 
 def _fields(document: dict[str, Any], title: str, schema: dict[str, Any]) -> list[str]:
     model = _resolved(document, schema)
+    if "properties" not in model:
+        return []
     lines = [f"{title}:", "", "| field | type | required |", "|---|---|---|"]
     for name, part in model["properties"].items():
         required = "yes" if name in model.get("required", []) else ""

@@ -1,37 +1,79 @@
-"""What `make run` puts into a fresh table, so that the first call a person tries is answered."""
+"""What `make run` puts into a fresh deployment, over its own API, so that the first call a person tries is answered."""
 
-from mypy_boto3_dynamodb import DynamoDBClient
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-from sluice.core.limits import SYSTEM, OnUnavailable, Scope, define_limit
-from sluice.core.signals import Signal
-from sluice.shell import Environment, build_services
+from local.process import LocalError
+from local.server import loopback_call
 
-NAMESPACE = "default"
-RESOURCE = "gpt-4"
-
-
-class _Uncounted:
-    """Loading a demo is not traffic."""
-
-    def count(self, signal: Signal, amount: int = 1) -> None:
-        pass
+ORG: Final = "demo"
+APP: Final = "demo-app"
+USER: Final = "user-1"
+RESOURCE: Final = "gpt-4"
+_CALL_SECONDS: Final = 60.0
 
 
-def load_demo(dynamodb_client: DynamoDBClient, table_name: str) -> None:
-    """A default for every resource, and one resource with limits of its own."""
-    environment = Environment(name="local", table=table_name, store_timeout_ms=10_000, open_namespace=NAMESPACE)
-    limits = build_services(environment, dynamodb_client, _Uncounted()).limits
-    limits.put(
-        NAMESPACE,
-        SYSTEM,
-        {"rpm": define_limit("rpm", capacity=60, refill_period_seconds=60)},
-        on_unavailable=OnUnavailable.BLOCK,
-    )
-    limits.put(
-        NAMESPACE,
-        Scope(resource=RESOURCE),
-        {
-            "rpm": define_limit("rpm", capacity=20, refill_period_seconds=60),
-            "tpm": define_limit("tpm", capacity=10_000, burst=15_000, refill_period_seconds=60),
-        },
-    )
+@dataclass(frozen=True)
+class Client:
+    """What a login needs. The secret was shown once."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Demo:
+    org: str
+    org_client: Client
+    app_client: Client
+
+
+def load_demo(api_url: str, operator_key: str) -> Demo:
+    """An org with limits for everybody, an app with limits of its own, and a user of that app."""
+    operator = {"x-api-key": operator_key}
+    org = _client(_call(api_url, "PUT", f"/v1/orgs/{ORG}", operator, {"name": "Demo"}))
+    as_org = _logged_in(api_url, org)
+    app = _client(_call(api_url, "PUT", f"/v1/orgs/{ORG}/apps/{APP}", as_org, {"name": "Demo app"}))
+    for path, limits in {
+        "/v1/limits/system": {"rpm": _per_minute(60)},
+        f"/v1/limits/resources/{RESOURCE}": {"rpm": _per_minute(20), "tpm": {**_per_minute(10_000), "burst": 15_000}},
+        f"/v1/limits/entities/{APP}/{RESOURCE}": {"rpm": _per_minute(100), "tpm": _per_minute(50_000)},
+    }.items():
+        _call(api_url, "PUT", path, as_org, {"limits": limits})
+    _call(api_url, "PUT", f"/v1/entities/{USER}", _logged_in(api_url, app), {"name": "A user of the demo app"})
+    return Demo(ORG, org, app)
+
+
+def _per_minute(capacity: int) -> dict[str, int]:
+    return {"capacity": capacity, "refill_period_seconds": 60}
+
+
+def _client(answer: Mapping[str, Any]) -> Client:
+    return Client(answer["client_id"], answer["client_secret"])
+
+
+def _logged_in(api_url: str, client: Client) -> dict[str, str]:
+    body = {"client_id": client.client_id, "client_secret": client.client_secret}
+    tokens = _call(api_url, "POST", "/v1/auth/token", {}, body)
+    return {"authorization": f"Bearer {tokens['access_token']}"}
+
+
+def _call(
+    api_url: str, method: str, path: str, headers: Mapping[str, str], body: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """An answer that is no success ends the run: nothing else has used the table yet."""
+    url = urlsplit(api_url + path)
+    content = json.dumps(body).encode()
+    sent = {"content-type": "application/json", **headers}
+    try:
+        answer = loopback_call(url.port or 80, method, url.path, content, sent, timeout_seconds=_CALL_SECONDS)
+    except OSError as error:
+        raise LocalError(f"{method} {path} did not answer while the demo was loaded: {error}") from error
+    if answer.status not in {200, 201}:
+        said = answer.body[:2_000].decode(errors="replace")
+        raise LocalError(f"{method} {path} answered {answer.status} while the demo was loaded: {said}")
+    loaded: Mapping[str, Any] = json.loads(answer.body)
+    return loaded

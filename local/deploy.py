@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from local import ROOT
-from local.engine import SECRET_KEY, Engine, dynamodb_client
+from local.engine import SECRET_KEY, Endpoint, Engine, dynamodb_client, engine_client
 from local.process import Child, LocalError, never
 from local.server import loopback_get
 from local.table import enable_ttl
@@ -32,6 +32,7 @@ class Outputs:
     api_url: str
     table: str
     archive_bucket: str
+    operator_secret: str
 
 
 def check_toolchain() -> None:
@@ -92,14 +93,22 @@ def read_outputs(stacks: Mapping[str, Mapping[str, str]], endpoint_url: str) -> 
     """From what `cdk deploy --outputs-file` wrote: outputs by stack. The ApiUrl output is AWS's form of the address,
     the engine serves the same API below its own."""
     values = {name: value for outputs in stacks.values() for name, value in outputs.items()}
-    missing = sorted({"ApiId", "TableName", "ArchiveBucketName"} - values.keys())
+    missing = sorted({"ApiId", "TableName", "ArchiveBucketName", "OperatorSecretArn"} - values.keys())
     if missing:
         raise LocalError(f"the deployed stacks have no output {', '.join(missing)}")
     return Outputs(
         api_url=f"{endpoint_url}/_aws/execute-api/{values['ApiId']}/{_STAGE}",
         table=values["TableName"],
         archive_bucket=values["ArchiveBucketName"],
+        operator_secret=values["OperatorSecretArn"],
     )
+
+
+def read_operator_key(endpoint: Endpoint, outputs: Outputs) -> str:
+    """The key that the deploy has drawn."""
+    client = engine_client("secretsmanager", endpoint)
+    current: str = json.loads(client.get_secret_value(SecretId=outputs.operator_secret)["SecretString"])["current"]
+    return current
 
 
 def deploy_environment(engine: Engine) -> dict[str, str]:

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import boto3
 from botocore.config import Config
@@ -30,9 +30,18 @@ class Endpoint(NamedTuple):
 
 
 def dynamodb_client(endpoint: Endpoint, config: Config | None = None) -> DynamoDBClient:
+    client: DynamoDBClient = engine_client("dynamodb", endpoint, config)
+    return client
+
+
+def engine_client(
+    service: Literal["dynamodb", "dynamodbstreams", "lambda", "s3", "secretsmanager", "sqs"],
+    endpoint: Endpoint,
+    config: Config | None = None,
+) -> Any:
     direct = Config(proxies={})  # a proxy of the machine can not reach its loopback
     return boto3.client(
-        "dynamodb",
+        service,
         endpoint_url=endpoint.endpoint_url,
         region_name=endpoint.region,
         aws_access_key_id=endpoint.access_key,

@@ -19,16 +19,16 @@ from typing import Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local import ROOT
-from local.demo import load_demo
-from local.deploy import Outputs, check_toolchain, deploy, synth
-from local.engine import Endpoint, Engine, dynamodb_client
+from local.demo import APP, RESOURCE, USER, Demo, load_demo
+from local.deploy import Outputs, check_toolchain, deploy, read_operator_key, synth
+from local.engine import Endpoint, Engine
 from local.process import Cancelled, LocalError
 
 _DEFAULT_PORT: Final = 4566
 # Tests move the file away from a developer's own run.
 _OUTPUTS_VARIABLE: Final = "SLUICE_OUTPUTS_FILE"
 _WATCH_SECONDS: Final = 0.2
-_EXAMPLE: Final = {"entity": "user-1", "resource": "gpt-4", "consume": {"rpm": 1, "tpm": 500}}
+_EXAMPLE: Final = {"entity": USER, "resource": RESOURCE, "consume": {"rpm": 1, "tpm": 500}}
 
 
 class StopRequest:
@@ -60,7 +60,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
     except (BotoCoreError, ClientError) as error:
-        print(f"error: the local engine's DynamoDB: {error}", file=sys.stderr, flush=True)
+        print(f"error: the local engine: {error}", file=sys.stderr, flush=True)
         return 1
     except Cancelled:
         print("stopped before it was ready", file=sys.stderr, flush=True)
@@ -80,17 +80,14 @@ def run(port: int, written: Path, assembly: Path | None, stop: StopRequest) -> N
         _say("deploying the stacks")
         outputs = deploy(engine, assembly.resolve(), cancelled=stop)
         _say("loading the demo")
-        load_demo(dynamodb_client(engine.endpoint), outputs.table)
+        operator_key = read_operator_key(engine.endpoint, outputs)
+        demo = load_demo(outputs.api_url, operator_key)
         if stop():
             raise Cancelled
-        text = outputs_text(outputs, engine.endpoint)
+        text = outputs_text(outputs, engine.endpoint, operator_key, demo)
         try:
-            written.parent.mkdir(parents=True, exist_ok=True)
-            # Whoever waits for the file must never read half of it.
-            partial = written.with_name(f"{written.name}.{os.getpid()}")
-            partial.write_text(text)
-            partial.replace(written)
-            _say(introduction(outputs, engine.endpoint, written))
+            write_outputs(written, text)
+            _say(introduction(outputs, engine.endpoint, demo, written))
             while not stop():
                 engine.check()
                 time.sleep(_WATCH_SECONDS)
@@ -112,22 +109,37 @@ def outputs_file(environment: Mapping[str, str]) -> Path:
     return Path(environment.get(_OUTPUTS_VARIABLE) or ROOT / ".local" / "outputs.json").resolve()
 
 
-def outputs_text(outputs: Outputs, endpoint: Endpoint) -> str:
+def write_outputs(written: Path, text: str) -> None:
+    """For its owner only: there are secrets in it."""
+    written.parent.mkdir(parents=True, exist_ok=True)
+    # Whoever waits for the file must never read half of it.
+    partial = written.with_name(f"{written.name}.{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    partial.touch(mode=0o600, exist_ok=False)
+    partial.write_text(text)
+    partial.replace(written)
+
+
+def outputs_text(outputs: Outputs, endpoint: Endpoint, operator_key: str, demo: Demo) -> str:
     """The contract's file. Null stands for what this version does not have yet."""
     content = {
         "api_url": outputs.api_url,
         "console_url": None,
-        "operator_key": None,
+        "operator_key": operator_key,
         "endpoint_url": endpoint.endpoint_url,
         "region": endpoint.region,
         "table": outputs.table,
         "archive_bucket": outputs.archive_bucket,
-        "demo": None,
+        "demo": {
+            "org": demo.org,
+            "client_id": demo.org_client.client_id,
+            "client_secret": demo.org_client.client_secret,
+        },
     }
     return json.dumps(content, indent=2) + "\n"
 
 
-def introduction(outputs: Outputs, endpoint: Endpoint, written: Path) -> str:
+def introduction(outputs: Outputs, endpoint: Endpoint, demo: Demo, written: Path) -> str:
     return "\n".join(
         [
             "",
@@ -136,20 +148,30 @@ def introduction(outputs: Outputs, endpoint: Endpoint, written: Path) -> str:
             f"  engine    {endpoint.endpoint_url} ({endpoint.region}, access key {endpoint.access_key}, any secret)",
             f"  table     {outputs.table}",
             f"  archive   {outputs.archive_bucket}",
-            f"  outputs   {written}",
+            f"  outputs   {written} (with the operator's key and the demo org's secret)",
             "",
-            "Try it:",
-            f"  {example_call(outputs)}",
+            f"Try it, as the app {APP} of the org {demo.org}:",
+            *(f"  {line}" for line in example_calls(outputs, demo)),
             "",
             "Ctrl-C stops everything and forgets its data.",
         ]
     )
 
 
-def example_call(outputs: Outputs) -> str:
-    """Quoted for a shell: the address holds a dollar sign."""
-    address = shlex.quote(f"{outputs.api_url}/v1/acquire")
-    return f"curl -i {address} -H 'content-type: application/json' -d {shlex.quote(json.dumps(_EXAMPLE))}"
+def example_calls(outputs: Outputs, demo: Demo) -> list[str]:
+    """A login that keeps the token, which lives an hour, and a call with it. Quoted for a shell: the address holds a
+    dollar sign."""
+    client = {"client_id": demo.app_client.client_id, "client_secret": demo.app_client.client_secret}
+
+    def curl(options: str, path: str, body: Mapping[str, object]) -> str:
+        address = shlex.quote(f"{outputs.api_url}{path}")
+        return f"curl {options} {address} -H 'content-type: application/json' -d {shlex.quote(json.dumps(body))}"
+
+    cut_out = r"""sed 's/.*"access_token":"\([^"]*\)".*/\1/'"""
+    return [
+        f"TOKEN=$({curl('-s', '/v1/auth/token', client)} | {cut_out})",
+        curl('-i -H "authorization: Bearer $TOKEN"', "/v1/acquire", _EXAMPLE),
+    ]
 
 
 def _say(text: str) -> None:

@@ -138,10 +138,16 @@ class Answer(NamedTuple):
 
 
 def loopback_get(port: int, path: str, *, timeout_seconds: float) -> Answer:
+    return loopback_call(port, "GET", path, None, {}, timeout_seconds=timeout_seconds)
+
+
+def loopback_call(
+    port: int, method: str, path: str, body: bytes | None, headers: Mapping[str, str], *, timeout_seconds: float
+) -> Answer:
     """Without urllib, which would ask the machine's proxy. Raises OSError when nobody answers."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_seconds)
     try:
-        connection.request("GET", path)
+        connection.request(method, path, body, dict(headers))
         response = connection.getresponse()
         return Answer(response.status, response.read())
     except http.client.HTTPException as error:

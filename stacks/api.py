@@ -1,7 +1,7 @@
 """The HTTP API and the functions behind it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -21,16 +21,19 @@ from stacks.acceptances import accept
 from stacks.function import FunctionSpec, ServiceFunction
 from stacks.layers import ServiceLayers
 from stacks.logs import log_group
-from stacks.secrets import SigningSecret
+from stacks.registry import keep_from_reading_clients, keep_from_writing_registry
+from stacks.secrets import ServiceSecret, ServiceSecrets
 from stacks.settings import Settings
 
 # More than two of the store's time-outs, so that a call whose answer was lost can be repeated and still be answered by
 # us; less than the 30 s after which the API gives up.
 _TIMEOUT_SECONDS: Final = 15
 # The table's verbs that each function uses, on the table itself.
-# Deletes and queries: a bucket of an old layout is moved by whoever meets it.
+# Deletes and queries: a bucket of an old layout is moved by whoever meets it. Condition checks: a bucket that lost
+# shards is cleared, if they are still missing.
 _DATA_PLANE_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
+    "dynamodb:ConditionCheckItem",
     "dynamodb:DeleteItem",
     "dynamodb:GetItem",
     "dynamodb:PutItem",
@@ -45,8 +48,19 @@ _CONTROL_PLANE_ACTIONS: Final = (
     "dynamodb:PutItem",
     "dynamodb:Query",
 )
+_IDENTITY_ACTIONS: Final = (
+    "dynamodb:BatchGetItem",
+    "dynamodb:ConditionCheckItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+)
 # Children of an entity, the buckets of a resource, every other list, and a namespace's jobs.
 _CONTROL_PLANE_INDEXES: Final = (schema.GSI1, schema.GSI2, schema.GSI3, schema.GSI4)
+# Children of an app, apps and the buckets of an app.
+_IDENTITY_INDEXES: Final = (schema.GSI1, schema.GSI3)
 # The route and never the path, no address, no header: nothing here names a tenant or a person.
 _ACCESS_LOG_FIELDS: Final = {
     "request_id": "$context.requestId",
@@ -60,10 +74,13 @@ _ACCESS_LOG_FIELDS: Final = {
     "error": "$context.error.responseType",
     "at": "$context.requestTime",
 }
-_NO_LOGIN_YET: Final = (
-    "There is no login yet: the function serves no namespace unless the open_namespace setting names one, which only "
-    "the local environment and a private trial set. Tokens will be verified inside the function, because the refusals "
-    "of an authorizer are not problem documents."
+_VERIFIED_INSIDE: Final = (
+    "The function verifies the token or the operator's key before it reads the body: the refusals of an authorizer are "
+    "not problem documents, and the standing of a bearer is in the table."
+)
+_OPEN_FOR_LOGINS: Final = (
+    "Whoever asks for a token has none yet: the credentials in the body are verified by the function, which answers so "
+    "many tries of a client a minute. Revoking a token needs one, which the function verifies."
 )
 _OPEN_TO_PROBES: Final = (
     "Probes have no login. The answer says only whether the function or its table answers, nothing about a tenant, and "
@@ -78,16 +95,22 @@ class _Route:
     why_no_authorizer: str
 
 
-# Every method of these paths is the data plane's, so that a wrong one is refused with the methods that exist. All other
-# paths are the control plane's.
+# Every method of these paths is the function's, so that a wrong one is refused with the methods that exist. All paths
+# that are not listed are the control plane's.
 _DATA_PLANE_ROUTES: Final = (
-    _Route("AcquireRoute", "/v1/acquire", _NO_LOGIN_YET),
-    _Route("ExplainRoute", "/v1/explain", _NO_LOGIN_YET),
-    _Route("SettleRoute", "/v1/leases/settle", _NO_LOGIN_YET),
-    _Route("AdjustRoute", "/v1/leases/adjust", _NO_LOGIN_YET),
-    _Route("ReleaseRoute", "/v1/leases/release", _NO_LOGIN_YET),
+    _Route("AcquireRoute", "/v1/acquire", _VERIFIED_INSIDE),
+    _Route("ExplainRoute", "/v1/explain", _VERIFIED_INSIDE),
+    _Route("SettleRoute", "/v1/leases/settle", _VERIFIED_INSIDE),
+    _Route("AdjustRoute", "/v1/leases/adjust", _VERIFIED_INSIDE),
+    _Route("ReleaseRoute", "/v1/leases/release", _VERIFIED_INSIDE),
     _Route("HealthRoute", "/v1/health", _OPEN_TO_PROBES),
     _Route("ReadyRoute", "/v1/ready", _OPEN_TO_PROBES),
+)
+_IDENTITY_ROUTES: Final = (
+    _Route("AuthRoute", "/v1/auth/{proxy+}", _OPEN_FOR_LOGINS),
+    _Route("WhoamiRoute", "/v1/whoami", _VERIFIED_INSIDE),
+    _Route("OrgsRoute", "/v1/orgs", _VERIFIED_INSIDE),
+    _Route("OrgRoute", "/v1/orgs/{proxy+}", _VERIFIED_INSIDE),
 )
 
 
@@ -115,7 +138,7 @@ class ApiStack(cdk.Stack):
         settings: Settings,
         table: dynamodb.TableV2,
         key: kms.Key | None,
-        signing_secret: SigningSecret,
+        secrets: ServiceSecrets,
     ) -> None:
         super().__init__(
             scope,
@@ -125,14 +148,11 @@ class ApiStack(cdk.Stack):
         self._settings = settings
         self._table = table
         self._key = key
-        self._signing_secret = signing_secret
+        self._secrets = secrets
         self._layers = ServiceLayers(self, "Layers", settings=settings)
-        self.data_plane = self._function("DataPlane", "data_plane", "Acquires, leases and probes", _DATA_PLANE_ACTIONS)
-        self.control_plane = self._function(
-            "ControlPlane", "control_plane", "Configuration, and every path that nobody knows", _CONTROL_PLANE_ACTIONS
-        )
-        indexes = [f"{table.table_arn}/index/{index}" for index in _CONTROL_PLANE_INDEXES]
-        self.control_plane.allow(["dynamodb:Query"], indexes)
+        self.data_plane = self._data_plane()
+        self.control_plane = self._control_plane()
+        self.identity = self._identity()
         self.api = apigateway.HttpApi(
             self,
             "Api",
@@ -145,52 +165,91 @@ class ApiStack(cdk.Stack):
         cdk.CfnOutput(self, "ApiId", value=self.api.api_id)
         cdk.CfnOutput(self, "ApiUrl", value=self.api.api_endpoint)
 
-    def _function(
-        self, construct_id: str, name: str, description: str, table_actions: Sequence[str]
-    ) -> ServiceFunction:
-        settings = self._settings
-        environment = {
-            "SLUICE_TABLE": self._table.table_name,
-            "SLUICE_STORE_TIMEOUT_MS": str(settings.store_timeout_ms),
-            "SLUICE_SIGNING_SECRET": self._signing_secret.arn,
+    def _data_plane(self) -> ServiceFunction:
+        secrets = {"SLUICE_SIGNING_SECRET": self._secrets.signing, "SLUICE_TOKEN_SECRET": self._secrets.token}
+        function = self._function("DataPlane", "data_plane", "Acquires, leases and probes", secrets)
+        function.allow(_DATA_PLANE_ACTIONS, [self._table.table_arn])
+        keep_from_writing_registry(function, self._table)
+        keep_from_reading_clients(function, self._table)
+        return function
+
+    def _control_plane(self) -> ServiceFunction:
+        secrets = {
+            "SLUICE_SIGNING_SECRET": self._secrets.signing,
+            "SLUICE_TOKEN_SECRET": self._secrets.token,
+            "SLUICE_OPERATOR_SECRET": self._secrets.operator,
         }
-        if settings.open_namespace is not None:
-            environment["SLUICE_OPEN_NAMESPACE"] = settings.open_namespace
+        description = "Configuration, and every path that nobody knows"
+        function = self._function("ControlPlane", "control_plane", description, secrets)
+        function.allow(_CONTROL_PLANE_ACTIONS, [self._table.table_arn])
+        function.allow(["dynamodb:Query"], self._indexes(_CONTROL_PLANE_INDEXES))
+        keep_from_writing_registry(function, self._table)
+        keep_from_reading_clients(function, self._table)
+        return function
+
+    def _identity(self) -> ServiceFunction:
+        """The only one that reads and writes clients, and that makes tokens."""
+        secrets = {
+            "SLUICE_SIGNING_SECRET": self._secrets.signing,
+            "SLUICE_TOKEN_SECRET": self._secrets.token,
+            "SLUICE_OPERATOR_SECRET": self._secrets.operator,
+            "SLUICE_CREDENTIALS_SECRET": self._secrets.credentials,
+        }
+        function = self._function("Identity", "identity", "Orgs, apps, credentials and tokens", secrets)
+        function.allow(_IDENTITY_ACTIONS, [self._table.table_arn])
+        function.allow(["dynamodb:Query"], self._indexes(_IDENTITY_INDEXES))
+        return function
+
+    def _indexes(self, names: Sequence[str]) -> list[str]:
+        return [f"{self._table.table_arn}/index/{name}" for name in names]
+
+    def _function(
+        self, construct_id: str, name: str, description: str, secrets: Mapping[str, ServiceSecret]
+    ) -> ServiceFunction:
+        """`secrets`: by the variable that names each to the function. It may read these and no other."""
+        settings = self._settings
         function = ServiceFunction(
             self,
             construct_id,
             settings=settings,
             layers=self._layers,
             spec=FunctionSpec(
-                name=name, description=description, timeout_seconds=_TIMEOUT_SECONDS, environment=environment
+                name=name,
+                description=description,
+                timeout_seconds=_TIMEOUT_SECONDS,
+                environment={
+                    "SLUICE_TABLE": self._table.table_name,
+                    "SLUICE_STORE_TIMEOUT_MS": str(settings.store_timeout_ms),
+                    **{variable: secret.arn for variable, secret in secrets.items()},
+                },
             ),
         )
-        function.allow(table_actions, [self._table.table_arn])
         if self._key is not None:
             function.allow_key_through_table(self._key)
-        self._allow_secret(function)
+        self._allow_secrets(function, [secret.arn for secret in secrets.values()])
         return function
 
-    def _allow_secret(self, function: ServiceFunction) -> None:
-        secret_arn = self._signing_secret.arn
-        function.allow(["secretsmanager:GetSecretValue"], [secret_arn])
+    def _allow_secrets(self, function: ServiceFunction, arns: Sequence[str]) -> None:
+        function.allow(["secretsmanager:GetSecretValue"], arns)
         if self._key is not None:
             via_secret = {
                 "StringEquals": {
                     "kms:ViaService": f"secretsmanager.{self.region}.amazonaws.com",
-                    "kms:EncryptionContext:SecretARN": secret_arn,
+                    "kms:EncryptionContext:SecretARN": list(arns),
                 }
             }
             function.allow(["kms:Decrypt"], [self._key.key_arn], conditions=via_secret)
 
     def _routes(self) -> None:
         to_data_plane = _integration("DataPlaneIntegration", self.data_plane)
-        for route in _DATA_PLANE_ROUTES:
-            key = apigateway.HttpRouteKey.with_(route.path, apigateway.HttpMethod.ANY)
-            self._route(route.construct_id, key, to_data_plane, route.why_no_authorizer)
+        to_identity = _integration("IdentityIntegration", self.identity)
+        for routes, integration in ((_DATA_PLANE_ROUTES, to_data_plane), (_IDENTITY_ROUTES, to_identity)):
+            for route in routes:
+                key = apigateway.HttpRouteKey.with_(route.path, apigateway.HttpMethod.ANY)
+                self._route(route.construct_id, key, integration, route.why_no_authorizer)
         # A path that nobody knows is answered by a function too, so that its refusal is a problem document.
         to_control_plane = _integration("ControlPlaneIntegration", self.control_plane)
-        self._route("DefaultRoute", apigateway.HttpRouteKey.DEFAULT, to_control_plane, _NO_LOGIN_YET)
+        self._route("DefaultRoute", apigateway.HttpRouteKey.DEFAULT, to_control_plane, _VERIFIED_INSIDE)
 
     def _route(
         self,

@@ -8,6 +8,7 @@ from stacks.data import DataStack
 from stacks.jobs import JobsStack
 from stacks.monitoring import MonitoringStack
 from stacks.settings import Settings
+from stacks.streams import StreamsStack
 
 
 # cdk.json makes references between stacks strong, against CDK's recommendation: with weak ones the command line skips a
@@ -21,17 +22,18 @@ def compose(app: cdk.App, settings: Settings) -> None:
         settings=settings,
         table=data.table,
         key=data.key,
-        signing_secret=data.signing_secret,
+        secrets=data.secrets,
     )
-    jobs = JobsStack(app, settings.stack_name("Jobs"), settings=settings, table=data.table, key=data.key)
+    jobs = JobsStack(app, settings.stack_name("Jobs"), settings=settings, data=data)
+    streams = StreamsStack(app, settings.stack_name("Streams"), settings=settings, data=data)
     MonitoringStack(
         app,
         settings.stack_name("Monitoring"),
         settings=settings,
         table=data.table,
-        api=api.api,
-        functions=(api.data_plane, api.control_plane),
+        api=api,
         jobs=jobs,
+        streams=streams,
     )
     cdk.Tags.of(app).add("sluice:environment", settings.name)
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))

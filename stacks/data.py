@@ -1,4 +1,4 @@
-"""What must survive: the one table, the archive, and the keys that sign leases."""
+"""What must survive: the one table, the archive, and the secrets."""
 
 from typing import Final, cast
 
@@ -9,7 +9,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from sluice.repository import schema
-from stacks.secrets import SigningSecret
+from stacks.secrets import service_secrets
 from stacks.settings import Settings
 
 _PROJECTIONS: Final = {
@@ -34,16 +34,15 @@ class DataStack(cdk.Stack):
         self.key: kms.Key | None = self._data_key() if settings.customer_managed_key else None
         self.table = self._table()
         self.archive = self._archive()
-        self.signing_secret = SigningSecret(self, "Signing", settings=settings, key=self.key)
+        self.secrets = service_secrets(self, settings=settings, key=self.key)
         cdk.CfnOutput(self, "TableName", value=self.table.table_name)
         cdk.CfnOutput(self, "ArchiveBucketName", value=self.archive.bucket_name)
-        cdk.CfnOutput(self, "SigningSecretArn", value=self.signing_secret.arn)
 
     def _data_key(self) -> kms.Key:
         return kms.Key(
             self,
             "DataKey",
-            description=f"Sluice {self._settings.name}: table, archive and signing keys",
+            description=f"Sluice {self._settings.name}: table, archive and secrets",
             enable_key_rotation=True,
             removal_policy=self._removal,
         )

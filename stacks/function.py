@@ -97,6 +97,13 @@ class ServiceFunction(Construct):
         )
         self.role.add_to_principal_policy(statement)
 
+    def deny(self, actions: Sequence[str], resources: Sequence[str], *, conditions: Mapping[str, object]) -> None:
+        """For what the code never does and a broader permission would let it do."""
+        statement = iam.PolicyStatement(
+            effect=iam.Effect.DENY, actions=list(actions), resources=list(resources), conditions=dict(conditions)
+        )
+        self.role.add_to_principal_policy(statement)
+
     def allow_key_through_table(self, key: kms.Key) -> None:
         """The function itself can neither read nor make anything with the key."""
         region = cdk.Stack.of(self).region
@@ -108,7 +115,7 @@ class ServiceFunction(Construct):
             self.role.node.find_child("DefaultPolicy"),
             "AwsSolutions-IAM5[Resource::*]",
             "xray:PutTraceSegments and xray:PutTelemetryRecords are for active tracing; X-Ray has no resource to "
-            "name, so IAM takes only * for them. No other statement of this policy has a wildcard.",
+            "name, so IAM takes only * for them. No other statement of this policy allows all resources.",
         )
 
 

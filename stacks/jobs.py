@@ -3,18 +3,18 @@
 from typing import Final, cast
 
 import aws_cdk as cdk
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.repository import schema
 from stacks.acceptances import accept
+from stacks.data import DataStack
 from stacks.function import FunctionSpec, ServiceFunction
 from stacks.layers import ServiceLayers
+from stacks.registry import let_only_remove_clients
 from stacks.settings import Settings
 
 # It works for 40 s; the rest is for the step that has begun.
@@ -27,6 +27,12 @@ _UNDELIVERED_KEPT: Final = cdk.Duration.days(14)
 _IS_A_DEAD_LETTER_QUEUE: Final = (
     "It is the dead-letter queue of the rule's target, which the check does not see: what lies in it is looked at by a "
     "person, whom an alarm tells."
+)
+# As `sluice.repository.archive` names what it removes.
+_ARCHIVED: Final = "archive/ns=*"
+_ANY_NAMESPACE: Final = (
+    "Object versions below archive/ may be removed, and nothing else in the bucket: which namespace is purged next is "
+    "not known when the stack is deployed. Objects can be neither read nor written."
 )
 _ROLLUP_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
@@ -49,10 +55,10 @@ class JobsStack(cdk.Stack):
         construct_id: str,
         *,
         settings: Settings,
-        table: dynamodb.TableV2,
-        key: kms.Key | None,
+        data: DataStack,
     ) -> None:
         super().__init__(scope, construct_id, description="Sluice: the scheduled function")
+        aged = [secret.arn for secret in (data.secrets.signing, data.secrets.token, data.secrets.operator)]
         self.rollup = ServiceFunction(
             self,
             "Rollup",
@@ -63,17 +69,19 @@ class JobsStack(cdk.Stack):
                 description="Open jobs, every minute",
                 timeout_seconds=_TIMEOUT_SECONDS,
                 environment={
-                    "SLUICE_TABLE": table.table_name,
+                    "SLUICE_TABLE": data.table.table_name,
                     "SLUICE_STORE_TIMEOUT_MS": str(settings.store_timeout_ms),
+                    "SLUICE_ARCHIVE_BUCKET": data.archive.bucket_name,
+                    "SLUICE_AGED_SECRETS": ",".join(aged),
                 },
                 # Two would do the same steps twice.
                 reserved_concurrency=1,
             ),
         )
-        self.rollup.allow(_ROLLUP_ACTIONS, [table.table_arn])
-        self.rollup.allow(["dynamodb:Query"], [f"{table.table_arn}/index/{index}" for index in _ROLLUP_INDEXES])
-        if key is not None:
-            self.rollup.allow_key_through_table(key)
+        self._allow_table(data)
+        self._allow_emptying(data)
+        # Their age and never their value.
+        self.rollup.allow(["secretsmanager:DescribeSecret"], aged)
         self.undelivered = sqs.Queue(
             self,
             "Undelivered",
@@ -85,6 +93,25 @@ class JobsStack(cdk.Stack):
         accept(self.undelivered, "AwsSolutions-SQS3", _IS_A_DEAD_LETTER_QUEUE)
         self._schedule()
         cdk.CfnOutput(self, "RollupFunctionName", value=self.rollup.function.function_name)
+
+    def _allow_table(self, data: DataStack) -> None:
+        arn = data.table.table_arn
+        self.rollup.allow(_ROLLUP_ACTIONS, [arn])
+        self.rollup.allow(["dynamodb:Query"], [f"{arn}/index/{index}" for index in _ROLLUP_INDEXES])
+        let_only_remove_clients(self.rollup, data.table)
+        if data.key is not None:
+            self.rollup.allow_key_through_table(data.key)
+
+    def _allow_emptying(self, data: DataStack) -> None:
+        """The purge removes a namespace's part of the archive, version by version, and reads none of it."""
+        bucket = data.archive.bucket_arn
+        below = {"StringLike": {"s3:prefix": [_ARCHIVED]}}
+        self.rollup.allow(["s3:ListBucketVersions"], [bucket], conditions=below)
+        self.rollup.allow(["s3:DeleteObjectVersion"], [f"{bucket}/{_ARCHIVED}"])
+        # The finding names the bucket as the template does, by the other stack's export.
+        exported: str = self.resolve(data.export_value(bucket))["Fn::ImportValue"]
+        policy = self.rollup.role.node.find_child("DefaultPolicy")
+        accept(policy, f"AwsSolutions-IAM5[Resource::{exported}/{_ARCHIVED}]", _ANY_NAMESPACE)
 
     def _schedule(self) -> None:
         alias = self.rollup.alias

@@ -3,7 +3,7 @@
 What to measure is listed here; how it is drawn and alarmed is the library's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, cast
 
 import aws_cdk as cdk
@@ -19,15 +19,19 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.core.signals import METRICS_NAMESPACE, Signal
+from stacks.api import ApiStack
 from stacks.function import ServiceFunction
 from stacks.jobs import JobsStack
 from stacks.settings import Settings
+from stacks.streams import StreamsStack
 
 _PERIOD: Final = cdk.Duration.minutes(5)
 _SLOW: Final = cdk.Duration.seconds(1)
 # A scheduled run that comes near its time-out; of five runs in a period so many may fail.
 _LONG_RUN: Final = cdk.Duration.seconds(50)
 _FAILED_RUNS: Final = 2
+# How far a function may be behind the stream. A day is all that the stream keeps.
+_BEHIND: Final = cdk.Duration.minutes(10)
 _NEAR_MAXIMUM_PERCENT: Final = 80
 # The most that five minutes may count without an alarm. A signal that is not named here is only drawn.
 _SIGNAL_ALARMS: Final[Mapping[Signal, int]] = {
@@ -35,12 +39,21 @@ _SIGNAL_ALARMS: Final[Mapping[Signal, int]] = {
     Signal.GIVE_BACKS_LOST: 10,
     Signal.INTERNAL_ERRORS: 0,
     Signal.JOBS_FAILED: 0,
+    Signal.SECRETS_TOO_OLD: 0,
+    Signal.STANDING_LOOKUPS_FAILED: 0,
     Signal.STORE_AMBIGUOUS_WRITES: 10,
     Signal.STORE_CONFLICTS: 100,
     Signal.STORE_THROTTLES: 100,
+    # One that passes is tried again; one that stays goes to the failure queue.
+    Signal.STREAM_FAILURES: 10,
+    Signal.STREAM_GAPS: 0,
     Signal.UNAVAILABLE: 5,
 }
 _Groups = Mapping[str, tuple[Signal, ...]]
+# What every function that takes tokens counts: is the bearer's standing read, remembered, or out of reach?
+_STANDING: Final = (Signal.STANDING_READS, Signal.STANDING_CACHE_HITS, Signal.STANDING_LOOKUPS_FAILED)
+_OUT_OF_REACH: Final = (Signal.UNAVAILABLE, Signal.STORE_AMBIGUOUS_WRITES)
+_CONTENTION: Final = (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES)
 # By service, because the code counts by service: a signal that is left out here has neither a graph nor an alarm.
 _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
     "data_plane": {
@@ -48,18 +61,41 @@ _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
         "Table out of reach": (Signal.UNAVAILABLE, Signal.FAIL_OPEN_ADMISSIONS, Signal.STORE_AMBIGUOUS_WRITES),
         "Charged for nothing": (Signal.GIVE_BACKS_LOST,),
         "Buckets and configuration": (Signal.SHARDS_SPLIT, Signal.LEGACY_ITEMS_MOVED, Signal.CONFIGURATION_READS),
-        "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
+        "Standing of bearers": _STANDING,
+        "Contention in the table": _CONTENTION,
         "Bugs": (Signal.INTERNAL_ERRORS,),
     },
     "control_plane": {
-        "Table out of reach": (Signal.UNAVAILABLE, Signal.STORE_AMBIGUOUS_WRITES),
-        "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
+        "Table out of reach": _OUT_OF_REACH,
+        "Standing of bearers": _STANDING,
+        "Contention in the table": _CONTENTION,
+        "Bugs": (Signal.INTERNAL_ERRORS,),
+    },
+    "identity": {
+        "Tokens": (Signal.TOKENS_ISSUED, Signal.TOKENS_REFUSED, Signal.TOKENS_REVOKED, Signal.LOGINS_THROTTLED),
+        "Table out of reach": _OUT_OF_REACH,
+        "Standing of bearers": _STANDING,
+        "Contention in the table": _CONTENTION,
         "Bugs": (Signal.INTERNAL_ERRORS,),
     },
     "rollup": {
+        "Keys": (Signal.SECRETS_TOO_OLD,),
         "Jobs": (Signal.JOB_STEPS, Signal.JOBS_FAILED, Signal.SHARDS_MERGED, Signal.LEGACY_ITEMS_MOVED),
-        "Table out of reach": (Signal.UNAVAILABLE, Signal.STORE_AMBIGUOUS_WRITES),
-        "Contention in the table": (Signal.STORE_CONFLICTS, Signal.STORE_THROTTLES),
+        "Table out of reach": _OUT_OF_REACH,
+        "Contention in the table": _CONTENTION,
+    },
+    "aggregator": {
+        "Stream": (Signal.STREAM_RECORDS, Signal.SNAPSHOT_WRITES, Signal.STREAM_FAILURES),
+        "Records that never came": (Signal.STREAM_GAPS,),
+        "Buckets": (Signal.SHARDS_SPLIT,),
+        "Table out of reach": _OUT_OF_REACH,
+        "Contention in the table": _CONTENTION,
+        "Bugs": (Signal.INTERNAL_ERRORS,),
+    },
+    "archiver": {
+        "Archived": (Signal.ARCHIVED_RECORDS, Signal.STREAM_FAILURES),
+        "Archived bytes": (Signal.ARCHIVED_BYTES,),
+        "Table out of reach": (Signal.UNAVAILABLE, Signal.STORE_THROTTLES),
     },
 }
 _TRANSACTION_CONFLICTS: Final = 100
@@ -75,9 +111,9 @@ class MonitoringStack(cdk.Stack):
         *,
         settings: Settings,
         table: dynamodb.TableV2,
-        api: apigateway.HttpApi,
-        functions: Sequence[ServiceFunction],
+        api: ApiStack,
         jobs: JobsStack,
+        streams: StreamsStack,
     ) -> None:
         super().__init__(
             scope,
@@ -86,12 +122,16 @@ class MonitoringStack(cdk.Stack):
         )
         self._settings = settings
         self._facade = self._create_facade()
-        self._watch_api(api)
+        self._watch_api(api.api)
+        functions = (api.data_plane, api.control_plane, api.identity)
         for function in functions:
             self._watch_function(function)
         self._watch_schedule(jobs.rollup, jobs.undelivered)
+        self._facade.add_large_header("Stream")
+        self._watch_stream(streams.aggregator, streams.aggregator_failures)
+        self._watch_stream(streams.archiver, streams.archiver_failures)
         self._facade.add_large_header("Signals")
-        for function in (*functions, jobs.rollup):
+        for function in (*functions, jobs.rollup, streams.aggregator, streams.archiver):
             self._watch_signals(function)
         self._watch_table(table)
 
@@ -190,6 +230,33 @@ class MonitoringStack(cdk.Stack):
             add_latency_p99_alarm={"Warning": long} if alarms else None,
             add_min_invocations_count_alarm={"Warning": silent} if alarms else None,
         )
+        self._watch_queue(undelivered, "Undelivered", "runs that could not be started")
+
+    def _watch_stream(self, function: ServiceFunction, failures: sqs.Queue) -> None:
+        name = function.node.id
+        alarms = self._settings.alarms
+        long = monitoring.LatencyThreshold(max_latency=_LONG_RUN, evaluation_periods=3, datapoints_to_alarm=3)
+        behind = monitoring.MaxAgeThreshold(
+            max_age_in_millis=_BEHIND.to_milliseconds(),
+            evaluation_periods=1,
+            datapoints_to_alarm=1,
+            # No records, no age.
+            treat_missing_data_override=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        self._facade.monitor_lambda_function(
+            lambda_function=cast("lambda_.IFunction", function.function),
+            alarm_friendly_name=name,
+            human_readable_name=function.service_name,
+            is_iterator=True,
+            add_max_iterator_age_alarm={"Warning": behind} if alarms else None,
+            add_fault_count_alarm=self._more_than(_FAILED_RUNS),
+            add_throttles_count_alarm=self._more_than(_FAILED_RUNS),
+            add_latency_p99_alarm={"Warning": long} if alarms else None,
+        )
+        self._watch_queue(failures, f"{name}Failures", f"what the {function.service_name} gave up on")
+
+    def _watch_queue(self, queue: sqs.Queue, name: str, description: str) -> None:
+        """Whatever lies in it waits for a person."""
         waiting = monitoring.MaxMessageCountThreshold(
             max_message_count=0,
             evaluation_periods=1,
@@ -197,10 +264,10 @@ class MonitoringStack(cdk.Stack):
             treat_missing_data_override=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
         self._facade.monitor_sqs_queue(
-            queue=cast("sqs.IQueue", undelivered),
-            alarm_friendly_name="Undelivered",
-            human_readable_name="runs that could not be started",
-            add_queue_max_size_alarm={"Warning": waiting} if alarms else None,
+            queue=cast("sqs.IQueue", queue),
+            alarm_friendly_name=name,
+            human_readable_name=description,
+            add_queue_max_size_alarm={"Warning": waiting} if self._settings.alarms else None,
         )
 
     def _more_than(self, count: int) -> _Alarm | None:

@@ -1,14 +1,12 @@
 """The only configuration: one frozen value per environment, chosen with `-c env=NAME`."""
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal
 
 ENVIRONMENT_CONTEXT: Final = "env"
-OPEN_NAMESPACE_CONTEXT: Final = "open_namespace"
 
 
 class SettingsError(ValueError):
@@ -35,6 +33,8 @@ class Settings:
     max_read_request_units: int
     max_write_request_units: int
     archive_expiry_days: int
+    # The archive as a table that Athena can ask.
+    analytics: bool
     api_rate_per_second: int
     api_burst: int
     memory_mb: int
@@ -48,8 +48,6 @@ class Settings:
     alarms: bool
     # Alarms without a topic still show on the dashboard; only a topic tells somebody.
     alarm_topic: bool
-    # Requests without a login act in this namespace; None refuses them.
-    open_namespace: str | None = None
 
     def __post_init__(self) -> None:
         if self.alarm_topic and not self.alarms:
@@ -70,6 +68,7 @@ _LOCAL: Final = Settings(
     max_read_request_units=4_000,
     max_write_request_units=4_000,
     archive_expiry_days=7,
+    analytics=False,
     api_rate_per_second=1_000,
     api_burst=2_000,
     memory_mb=512,
@@ -82,7 +81,6 @@ _LOCAL: Final = Settings(
     # The engine collects no metrics and refuses alarms with labels or metric math.
     alarms=False,
     alarm_topic=False,
-    open_namespace="default",
 )
 
 _DEV: Final = Settings(
@@ -94,6 +92,7 @@ _DEV: Final = Settings(
     max_read_request_units=1_000,
     max_write_request_units=1_000,
     archive_expiry_days=30,
+    analytics=False,
     api_rate_per_second=100,
     api_burst=200,
     memory_mb=1_024,
@@ -114,6 +113,7 @@ _STAGING: Final = dataclasses.replace(
     max_read_request_units=4_000,
     max_write_request_units=4_000,
     archive_expiry_days=90,
+    analytics=True,
     api_rate_per_second=1_000,
     api_burst=2_000,
     memory_mb=1_769,
@@ -140,20 +140,11 @@ ENVIRONMENTS: Final[Mapping[str, Settings]] = MappingProxyType(
 )
 
 
-_NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
-
-
-def chosen(environment: object, open_namespace: object = None) -> Settings:
-    """The settings that the context values of the command line ask for."""
+def chosen(environment: object) -> Settings:
+    """The settings that the context value of the command line asks for."""
     known = ", ".join(ENVIRONMENTS)
     if environment is None:
         raise SettingsError(f"no environment chosen: add -c {ENVIRONMENT_CONTEXT}=NAME, one of {known}")
     if not isinstance(environment, str) or environment not in ENVIRONMENTS:
         raise SettingsError(f"unknown environment {environment!r}: use -c {ENVIRONMENT_CONTEXT}=NAME, one of {known}")
-    settings = ENVIRONMENTS[environment]
-    if open_namespace is None:
-        return settings
-    # As ids are: `_` is the registry's.
-    if not isinstance(open_namespace, str) or not _NAMESPACE.fullmatch(open_namespace):
-        raise SettingsError(f"-c {OPEN_NAMESPACE_CONTEXT}=NAME needs a name, not {open_namespace!r}")
-    return dataclasses.replace(settings, open_namespace=open_namespace)
+    return ENVIRONMENTS[environment]

@@ -13,8 +13,15 @@ import pytest
 from moto import mock_aws
 
 from local.table import create_table
+from sluice.core.identity import Role
+from sluice.repository.wire import item_to_wire
+from sluice.shell import clock_ms
+from tests.tenancy import KEY, OPERATOR_KEY, access_token, tenant_items
 
 TABLE = "sluice-test"
+NAMESPACE = "default"
+APP = "app-1"
+SECRETS = {"SIGNING": KEY, "TOKEN": KEY, "OPERATOR": OPERATOR_KEY, "CREDENTIALS": KEY}
 REQUEST_ID = "request-7"
 
 
@@ -56,20 +63,33 @@ def deployed(module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
         "AWS_DEFAULT_REGION": "us-east-1",
         "SLUICE_ENVIRONMENT": "test",
         "SLUICE_TABLE": TABLE,
-        "SLUICE_OPEN_NAMESPACE": "default",
     }.items():
         monkeypatch.setenv(name, value)
     with mock_aws():
-        create_table(boto3.client("dynamodb"), TABLE)
-        monkeypatch.setenv("SLUICE_SIGNING_SECRET", create_signing_secret())
+        client = boto3.client("dynamodb")
+        create_table(client, TABLE)
+        for item in tenant_items(NAMESPACE, NAMESPACE, APP):
+            client.put_item(TableName=TABLE, Item=item_to_wire(item))
+        for name, key in SECRETS.items():
+            monkeypatch.setenv(f"SLUICE_{name}_SECRET", create_secret(name, key))
         yield importlib.reload(importlib.import_module(module))
 
 
-def create_signing_secret() -> str:
+def create_secret(name: str, key: str = KEY) -> str:
     """As the stack makes it; answers its ARN."""
-    keys = json.dumps({"current": "k" * 64, "previous": ""})
-    arn: str = boto3.client("secretsmanager").create_secret(Name="signing", SecretString=keys)["ARN"]
+    keys = json.dumps({"current": key, "previous": ""})
+    arn: str = boto3.client("secretsmanager").create_secret(Name=name, SecretString=keys)["ARN"]
     return arn
+
+
+def authorized(entity: str = NAMESPACE, role: Role = Role.ORG) -> dict[str, str]:
+    """The header of a caller in the namespace of these tests."""
+    token = access_token("test", NAMESPACE, entity, role, now_ms=clock_ms())
+    return {"authorization": f"Bearer {token}"}
+
+
+AS_OPERATOR = {"x-api-key": OPERATOR_KEY}
+AS_NOBODY: Mapping[str, str] = {}
 
 
 def caller_of(module: ModuleType, default_method: str, default_path: str) -> Call:
@@ -83,14 +103,17 @@ def caller_of(module: ModuleType, default_method: str, default_path: str) -> Cal
         base64_body: bool = False,
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
+        caller: Mapping[str, str] | None = None,
     ) -> Answer:
+        """`caller`: the headers that say who calls; the org of these tests if there are none."""
+        who = authorized() if caller is None else caller
         event = {
             "version": "2.0",
             "routeKey": "$default",
             "rawPath": path,
             "rawQueryString": "&".join(f"{name}={value}" for name, value in (query or {}).items()),
             "queryStringParameters": dict(query or {}),
-            "headers": {**({} if content_type is None else {"content-type": content_type}), **(headers or {})},
+            "headers": {**({} if content_type is None else {"content-type": content_type}), **who, **(headers or {})},
             "requestContext": {"http": {"method": method, "path": path}, "requestId": REQUEST_ID, "stage": "$default"},
             "body": raw if body is None else json.dumps(body),
             "isBase64Encoded": base64_body,
@@ -108,5 +131,6 @@ def served_routes(module: ModuleType) -> set[tuple[str, str]]:
 
 
 def items_in_table() -> list[Any]:
-    found: list[Any] = boto3.client("dynamodb").scan(TableName=TABLE)["Items"]
-    return found
+    """All that was added or changed since the tenant was made."""
+    first = [item_to_wire(item) for item in tenant_items(NAMESPACE, NAMESPACE, APP)]
+    return [item for item in boto3.client("dynamodb").scan(TableName=TABLE)["Items"] if item not in first]

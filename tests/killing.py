@@ -342,7 +342,15 @@ def lease_from_json(written: Mapping[str, Any]) -> Lease:
         LeaseMember(entity, tuple(Share(shard, generation, amounts) for shard, generation, amounts in shares))
         for entity, shares in written["members"]
     )
-    return Lease(written["lease_id"], NAMESPACE, RESOURCE, written["consumed"], members, written["expires_at_ms"])
+    return Lease(
+        written["lease_id"],
+        NAMESPACE,
+        members[0].entity,
+        RESOURCE,
+        written["consumed"],
+        members,
+        written["expires_at_ms"],
+    )
 
 
 def histories(folder: Path) -> Iterator[list[Event]]:

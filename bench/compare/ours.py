@@ -20,7 +20,7 @@ from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
 
 _TABLE: Final = "sluice"
-_ENVIRONMENT: Final = shell.Environment("bench", _TABLE, 10_000, NAMESPACE)
+_ENVIRONMENT: Final = shell.Environment("bench", _TABLE, 10_000)
 
 
 class Uncounted:

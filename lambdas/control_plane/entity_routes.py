@@ -7,8 +7,12 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 
-from control_plane.common import (
+from control_plane.links import FROM_ENTITY
+from control_plane.models import EntityAnswer, EntityBody
+from sluice.edge.callers import author_of, caller_of
+from sluice.edge.conventions import (
     DELETE_RESPONSES,
+    NOT_FOUND,
     IfMatch,
     get_responses,
     namespace_of,
@@ -16,19 +20,19 @@ from control_plane.common import (
     put_status,
     removed,
 )
-from control_plane.links import FROM_ENTITY
-from control_plane.models import EntityAnswer, EntityBody
-from sluice.edge.callers import author_of
 from sluice.edge.documentation import problems
 from sluice.edge.etags import entity_etag, entity_if_match
 from sluice.edge.models import ID_PATTERN
 from sluice.repository.items import Entity
+from sluice.services.entities import Place
 from sluice.shell import Services
 
 ENTITY: Final = "/v1/entities/<entity>"
 ENTITY_ROUTES: Final = {ENTITY: ("GET", "PUT", "DELETE")}
 
 _EntityPath = Annotated[str, Path(pattern=ID_PATTERN)]
+# What belongs to somebody else looks missing to an app.
+_PUT: Final[dict[int, Any]] = {**put_responses(EntityAnswer, FROM_ENTITY), **problems(NOT_FOUND)}
 _DELETE: Final[dict[int, Any]] = {**DELETE_RESPONSES, **problems((HTTPStatus.CONFLICT, "in-use"))}
 
 
@@ -42,18 +46,30 @@ def add_entity_routes(router: APIGatewayHttpRouter, services: Services) -> None:
     @router.put(
         ENTITY,
         summary="Create or change an entity; null clears a field",
-        responses=put_responses(EntityAnswer, FROM_ENTITY),
+        responses=_PUT,
     )
     def put_entity(entity: _EntityPath, body: EntityBody, match: IfMatch = None) -> Response[EntityAnswer]:
         done = entities.put(
-            namespace_of(router), entity, body.to_change(), entity_if_match(match), author=author_of(router)
+            namespace_of(router),
+            entity,
+            body.to_change(),
+            entity_if_match(match),
+            author=author_of(router),
+            place=_place(router),
         )
         return _answer(done.entity, put_status(created=done.created))
 
     @router.delete(ENTITY, summary="Remove an entity with its limits and buckets", responses=_DELETE)
     def delete_entity(entity: _EntityPath, match: IfMatch = None) -> Response[str]:
-        entities.delete(namespace_of(router), entity, entity_if_match(match), author=author_of(router))
+        entities.delete(
+            namespace_of(router), entity, entity_if_match(match), author=author_of(router), place=_place(router)
+        )
         return removed()
+
+
+def _place(router: APIGatewayHttpRouter) -> Place:
+    caller = caller_of(router)
+    return Place(caller.entity, caller.within)
 
 
 def _answer(entity: Entity, status: HTTPStatus) -> Response[EntityAnswer]:

@@ -3,16 +3,25 @@
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from aws_lambda_powertools.event_handler.openapi.params import Path
+from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
-from pydantic import BaseModel, Field
 
-from control_plane.common import ALWAYS, NOT_FOUND, PAGE_DEFAULT, PageCursor, PageLimit, list_responses, namespace_of
 from control_plane.links import FROM_JOBS, NEXT_JOBS
-from control_plane.list_models import Page
+from sluice.core.errors import NotFound
+from sluice.core.identity import Role
+from sluice.edge.callers import caller_of
+from sluice.edge.conventions import (
+    ALWAYS,
+    NOT_FOUND,
+    PAGE_DEFAULT,
+    Page,
+    PageCursor,
+    PageLimit,
+    list_responses,
+)
 from sluice.edge.documentation import answer, problems
+from sluice.edge.job_answers import JobAnswer
 from sluice.edge.models import ID_PATTERN
-from sluice.edge.problems import rfc3339
 from sluice.repository.jobs import Job
 from sluice.services.listing import Listed, PageRequest
 from sluice.shell import Services
@@ -22,32 +31,8 @@ JOB: Final = "/v1/jobs/<job>"
 JOB_ROUTES: Final = dict.fromkeys((JOBS, JOB), ("GET",))
 
 _JobPath = Annotated[str, Path(pattern=ID_PATTERN)]
-
-
-class JobAnswer(BaseModel):
-    id: str
-    kind: str
-    state: str = Field(description="queued, running, done or failed")
-    done: int = Field(description="how much was done, in whatever unit this kind counts")
-    total: int | None = Field(description="of how much, where that is known")
-    error: str | None = Field(description="the kind of error that ended it")
-    result: dict[str, Any] | None
-    started_at: str | None
-    ended_at: str | None
-
-    @classmethod
-    def of(cls, job: Job) -> "JobAnswer":
-        return cls(
-            id=job.job_id,
-            kind=job.kind,
-            state=job.state.value,
-            done=job.done,
-            total=job.total,
-            error=job.error,
-            result=None if job.result is None else dict(job.result),
-            started_at=None if job.started_at_ms is None else rfc3339(job.started_at_ms),
-            ended_at=None if job.ended_at_ms is None else rfc3339(job.ended_at_ms),
-        )
+# The operator sees the purges, and with this the jobs of an org.
+_Org = Annotated[str | None, Query(pattern=ID_PATTERN)]
 
 
 class JobPage(Page):
@@ -62,10 +47,24 @@ _ONE: Final[dict[int, Any]] = {HTTPStatus.OK.value: answer(JobAnswer, "as it is 
 
 
 def add_job_routes(router: APIGatewayHttpRouter, services: Services) -> None:
-    @router.get(JOBS, summary="Jobs, the newest first", responses=list_responses(JobPage, {**FROM_JOBS, **NEXT_JOBS}))
-    def jobs(limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None) -> JobPage:
-        return JobPage.of(services.job_lists.of(namespace_of(router), PageRequest(limit, cursor)))
+    def owner(org: str | None) -> str:
+        caller = caller_of(router)
+        if org is None:
+            return caller.namespace
+        if caller.role is Role.OPERATOR:
+            return services.namespaces.get(org).namespace_id
+        if org != caller.entity:
+            raise NotFound("there is no such namespace")
+        return caller.namespace
+
+    @router.get(
+        JOBS,
+        summary="Jobs, the newest first",
+        responses=list_responses(JobPage, {**FROM_JOBS, **NEXT_JOBS}, of_one=True),
+    )
+    def jobs(limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None, org: _Org = None) -> JobPage:
+        return JobPage.of(services.job_lists.of(owner(org), PageRequest(limit, cursor)))
 
     @router.get(JOB, summary="One job and how far it is; kept for 30 days after its end", responses=_ONE)
-    def job(job: _JobPath) -> JobAnswer:
-        return JobAnswer.of(services.jobs.get(namespace_of(router), job))
+    def job(job: _JobPath, org: _Org = None) -> JobAnswer:
+        return JobAnswer.of(services.jobs.get(owner(org), job))

@@ -7,16 +7,6 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 
-from control_plane.common import (
-    ALWAYS,
-    DELETE_RESPONSES,
-    IfMatch,
-    get_responses,
-    namespace_of,
-    put_responses,
-    put_status,
-    removed,
-)
 from control_plane.links import FROM_ENTITY_LIMITS, FROM_RESOURCE_LIMITS, FROM_SYSTEM_LIMITS
 from control_plane.models import (
     EffectiveAnswer,
@@ -28,6 +18,17 @@ from control_plane.models import (
 )
 from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, OnUnavailable, Scope
 from sluice.edge.callers import author_of
+from sluice.edge.conventions import (
+    ALWAYS,
+    DELETE_RESPONSES,
+    NOT_FOUND,
+    IfMatch,
+    get_responses,
+    namespace_of,
+    put_responses,
+    put_status,
+    removed,
+)
 from sluice.edge.documentation import answer, problems
 from sluice.edge.etags import limits_etag, limits_if_match
 from sluice.edge.models import ID_PATTERN
@@ -53,7 +54,7 @@ _ResourcePath = Annotated[str, Path(pattern=ID_PATTERN)]
 _ResourceOrDefaultPath = Annotated[str, Path(pattern=f"^{DEFAULT_RESOURCE}$|{ID_PATTERN}")]
 _EFFECTIVE: Final[dict[int, Any]] = {
     HTTPStatus.OK.value: answer(EffectiveAnswer, "resolved just now"),
-    **problems(*ALWAYS),
+    **problems(*ALWAYS, NOT_FOUND),
 }
 
 

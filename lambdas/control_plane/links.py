@@ -27,6 +27,7 @@ FROM_ENTITY: Final[Links] = {
     "remove": link(_DELETE_ENTITY, {**_ENTITY, **_VERSION}),
     "children": link("children_v1_entities__entity__children_get", _ENTITY),
     "buckets": link("buckets_v1_entities__entity__buckets_get", _ENTITY),
+    "usage": link("entity_usage_v1_entities__entity__usage_get", _ENTITY),
     "limits": link(_PUT_ENTITY_LIMITS, _ENTITY),
     "audit": link(_AUDIT, _ENTITY),
 }
@@ -81,6 +82,10 @@ def next_page(operation_id: str, same: Mapping[str, str] | None = None) -> Links
 NEXT_CHILDREN: Final = next_page("children_v1_entities__entity__children_get", _REQUESTED_ENTITY)
 NEXT_BUCKETS: Final = next_page("buckets_v1_entities__entity__buckets_get", _REQUESTED_ENTITY)
 NEXT_CAPACITY: Final = next_page("capacity_v1_resources__resource__capacity_get", _REQUESTED_RESOURCE)
+NEXT_USAGE: Final = next_page(
+    "entity_usage_v1_entities__entity__usage_get", {**_REQUESTED_ENTITY, "resource": "$request.query.resource"}
+)
+NEXT_RESOURCE_USAGE: Final = next_page("resource_usage_v1_resources__resource__usage_get", _REQUESTED_RESOURCE)
 NEXT_AUDIT: Final = next_page(_AUDIT, {"entity": "$request.query.entity"})
 NEXT_ENTITIES: Final = next_page("entities_v1_entities_get")
 NEXT_RESOURCES: Final = next_page("resources_v1_resources_get")

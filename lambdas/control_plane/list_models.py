@@ -6,16 +6,13 @@ from pydantic import BaseModel, Field
 
 from control_plane.models import EntityAnswer, LimitsAnswer
 from sluice.core.standing import sums
+from sluice.edge.conventions import Page
 from sluice.edge.problems import rfc3339
 from sluice.repository.audit import AuditEvent
 from sluice.repository.items import Entity
 from sluice.repository.limits import ScopedLimits
 from sluice.services.bucket_lists import BucketLimitStanding, EntityCapacity
 from sluice.services.listing import Listed
-
-
-class Page(BaseModel):
-    next_cursor: str | None = Field(description="the next page; null if there is none")
 
 
 class EntityPage(Page):

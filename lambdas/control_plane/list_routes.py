@@ -5,7 +5,6 @@ from typing import Annotated, Final
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 
-from control_plane.common import PAGE_DEFAULT, PageCursor, PageLimit, list_responses, namespace_of
 from control_plane.links import (
     FROM_ENTITIES,
     FROM_ENTITIES_WITH_LIMITS,
@@ -28,6 +27,8 @@ from control_plane.list_models import (
 )
 from sluice.core.audit import RESOURCE_SUBJECT_PREFIX, SYSTEM_SUBJECT
 from sluice.core.limits import DEFAULT_RESOURCE
+from sluice.edge.callers import caller_of
+from sluice.edge.conventions import PAGE_DEFAULT, PageCursor, PageLimit, list_responses, namespace_of
 from sluice.edge.models import ID_PATTERN
 from sluice.services.listing import PageRequest
 from sluice.shell import Services
@@ -60,20 +61,24 @@ def add_list_routes(router: APIGatewayHttpRouter, services: Services) -> None:
     @router.get(
         AUDIT,
         summary="What was changed and by whom, the newest first: of an entity, of $SYSTEM or of $RESOURCE:{name}",
-        responses=list_responses(AuditPage, NEXT_AUDIT),
+        responses=list_responses(AuditPage, NEXT_AUDIT, of_one=True),
     )
     def audit(entity: _Subject, limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None) -> AuditPage:
-        return AuditPage.of(services.lists.audit(namespace_of(router), entity, PageRequest(limit, cursor)))
+        since_ms = services.entities.own_since_ms(namespace_of(router), caller_of(router).within, entity)
+        return AuditPage.of(services.lists.audit(namespace_of(router), entity, PageRequest(limit, cursor), since_ms))
 
 
 def _add_entity_lists(router: APIGatewayHttpRouter, services: Services) -> None:
     @router.get(
         ENTITIES,
-        summary="All entities, in no particular order",
+        summary="All entities, in no particular order; for an app those right below it",
         responses=list_responses(EntityPage, {**FROM_ENTITIES, **NEXT_ENTITIES}),
     )
     def entities(limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None) -> EntityPage:
-        return EntityPage.of(services.lists.entities(namespace_of(router), PageRequest(limit, cursor)))
+        caller, page = caller_of(router), PageRequest(limit, cursor)
+        if caller.within is not None:
+            return EntityPage.of(services.lists.children(caller.namespace, caller.within, page))
+        return EntityPage.of(services.lists.entities(caller.namespace, page))
 
     @router.get(
         CHILDREN,

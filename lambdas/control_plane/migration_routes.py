@@ -7,12 +7,12 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 from pydantic import Field
 
-from control_plane.common import ALWAYS, namespace_of
-from control_plane.job_routes import JobAnswer
 from control_plane.links import FROM_STARTED_JOB
 from sluice.edge.callers import author_of
+from sluice.edge.conventions import ALWAYS, NOT_FOUND
 from sluice.edge.documentation import answer, problems
-from sluice.edge.models import Strict
+from sluice.edge.job_answers import JobAnswer
+from sluice.edge.models import Id, Strict
 from sluice.shell import Services
 
 MIGRATIONS: Final = "/v1/migrations"
@@ -22,6 +22,7 @@ _RESPONSES: Final[dict[int, Any]] = {
     HTTPStatus.ACCEPTED.value: answer(JobAnswer, "started; its job is at Location", FROM_STARTED_JOB),
     **problems(
         *ALWAYS,
+        NOT_FOUND,
         (HTTPStatus.CONFLICT, "in-use"),
         (HTTPStatus.TOO_MANY_REQUESTS, "contended"),
         (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload-too-large"),
@@ -31,6 +32,7 @@ _RESPONSES: Final[dict[int, Any]] = {
 
 
 class MigrationBody(Strict):
+    org: Id
     dry_run: bool = Field(default=False, description="only count what there is to move")
     legacy_namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] | None = Field(
         default=None,
@@ -41,8 +43,9 @@ class MigrationBody(Strict):
 def add_migration_routes(router: APIGatewayHttpRouter, services: Services) -> None:
     @router.post(MIGRATIONS, summary="Bring items of older layouts into today's", responses=_RESPONSES)
     def start_migration(body: MigrationBody) -> Response[JobAnswer]:
+        namespace = services.namespaces.get(body.org)
         job = services.migrations.start(
-            namespace_of(router),
+            namespace.namespace_id,
             author_of(router),
             dry_run=body.dry_run,
             legacy_namespace=body.legacy_namespace,
@@ -51,5 +54,5 @@ def add_migration_routes(router: APIGatewayHttpRouter, services: Services) -> No
             status_code=HTTPStatus.ACCEPTED,
             content_type="application/json",
             body=JobAnswer.of(job),
-            headers={"Location": f"/v1/jobs/{job.job_id}"},
+            headers={"Location": f"/v1/jobs/{job.job_id}?org={body.org}"},
         )

@@ -115,6 +115,7 @@ class EntityBody(Strict):
 
 class EntityAnswer(BaseModel):
     entity: str
+    role: str = Field(description="org, app or other")
     name: str | None
     parent: str | None
     cascade: bool
@@ -127,6 +128,7 @@ class EntityAnswer(BaseModel):
         return cls.model_validate(
             {
                 "entity": entity.entity,
+                "role": entity.role.value,
                 "name": entity.name,
                 "parent": entity.parent,
                 "cascade": entity.cascade,

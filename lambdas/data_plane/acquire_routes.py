@@ -13,6 +13,8 @@ from data_plane.lease_routes import IDEMPOTENCY_KEY_PATTERN
 from data_plane.links import FROM_ADMITTED
 from data_plane.models import AcquireAnswer, AcquireBody, ExplainAnswer
 from sluice.core.admission import Admission
+from sluice.core.errors import Forbidden
+from sluice.core.identity import Role
 from sluice.core.limits import check_limit_names
 from sluice.edge.callers import author_of, caller_of
 from sluice.edge.documentation import answer, problems
@@ -34,6 +36,8 @@ _PROBLEMS: Final = (
     (HTTPStatus.BAD_REQUEST, "invalid-request"),
     (HTTPStatus.BAD_REQUEST, "unknown-limit"),
     (HTTPStatus.UNAUTHORIZED, "unauthorized"),
+    (HTTPStatus.FORBIDDEN, "forbidden"),
+    (HTTPStatus.FORBIDDEN, "suspended"),
     (HTTPStatus.NOT_FOUND, "not-found"),
     (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload-too-large"),
     (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type"),
@@ -82,12 +86,23 @@ def add_acquire_routes(router: APIGatewayHttpRouter, services: Services) -> None
 
 def _request(router: APIGatewayHttpRouter, body: AcquireBody) -> AcquireRequest:
     limits = None
+    caller = caller_of(router)
     if body.limits is not None:
+        if caller.role is not Role.ORG:
+            raise Forbidden("limits of a call need the org's own token")
         check_limit_names("limits", list(body.limits))
         limits = {name: limit.to_limit(f"limits.{name}") for name, limit in body.limits.items()}
-    caller = caller_of(router)
-    registration = Registration(caller.entity, author_of(router))
-    return AcquireRequest(caller.namespace, body.entity, body.resource, body.consume, limits, registration)
+    registers = caller.auto_register_entities
+    return AcquireRequest(
+        caller.namespace,
+        body.entity,
+        body.resource,
+        body.consume,
+        limits,
+        registration=Registration(caller.entity, author_of(router)) if registers else None,
+        known_only=not registers,
+        within=caller.within,
+    )
 
 
 def _answer(services: Services, body: AcquireBody, admission: Admission) -> AcquireAnswer:

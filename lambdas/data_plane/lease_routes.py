@@ -7,10 +7,12 @@ from aws_lambda_powertools.event_handler.openapi.params import Header
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 
 from data_plane.models import AdjustAnswer, AdjustBody, ReleaseAnswer, ReleaseBody, SettleAnswer, SettleBody
+from sluice.core.errors import InvalidLease, NotFound
 from sluice.core.lease import Lease
 from sluice.edge.callers import caller_of
 from sluice.edge.documentation import answer, problems
 from sluice.edge.lease_tokens import read_token
+from sluice.services.confinement import require_cached
 from sluice.shell import Services
 
 SETTLE: Final = "/v1/leases/settle"
@@ -26,6 +28,7 @@ _PROBLEMS: Final = (
     (HTTPStatus.BAD_REQUEST, "invalid-request"),
     (HTTPStatus.BAD_REQUEST, "invalid-lease"),
     (HTTPStatus.UNAUTHORIZED, "unauthorized"),
+    (HTTPStatus.FORBIDDEN, "suspended"),
     (HTTPStatus.CONFLICT, "lease-closed"),
     (HTTPStatus.GONE, "lease-expired"),
     (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload-too-large"),
@@ -53,7 +56,13 @@ def add_lease_routes(router: APIGatewayHttpRouter, services: Services) -> None:
     leases = services.leases
 
     def lease_of(token: str) -> Lease:
-        return read_token(services.signer, caller_of(router).namespace, token)
+        caller = caller_of(router)
+        lease = read_token(services.signer, caller.namespace, token)
+        try:
+            require_cached(services.configuration, lease.namespace, caller.within, lease.entity, lease.resource)
+        except NotFound:
+            raise InvalidLease from None
+        return lease
 
     @router.post(SETTLE, summary="Close a lease with what was really used", responses=_SETTLE_RESPONSES)
     def settle(body: SettleBody) -> SettleAnswer:

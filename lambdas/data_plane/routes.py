@@ -16,7 +16,6 @@ HEALTH: Final = "/v1/health"
 READY: Final = "/v1/ready"
 
 ROUTES: Final = {**ACQUIRE_ROUTES, **LEASE_ROUTES, HEALTH: ("GET",), READY: ("GET",)}
-OPEN_PATHS: Final = frozenset({HEALTH, READY})
 
 _HEALTH_RESPONSES: Final[dict[int, Any]] = {HTTPStatus.OK.value: answer(StatusAnswer, "alive")}
 _READY_RESPONSES: Final = {

@@ -1,4 +1,5 @@
-"""Every minute: the open jobs, each from its cursor, for most of the minute; and once a day what is due then."""
+"""Every minute: the open jobs, each from its cursor, for most of the minute; once a day what is due then; and a look
+at the age of the keys."""
 
 import traceback
 from collections.abc import Callable, Mapping
@@ -52,6 +53,7 @@ def _run(services: Services, context: LambdaContext) -> dict[str, int]:
         "failed": len(run.failures),
         "left": run.left,
         "started": int(services.daily.start_due()),
+        "old_secrets": services.secret_ages.count_old(),
     }
     logger.info("run", extra={**counts, "duration_ms": timer_ms() - started_ms})
     return counts

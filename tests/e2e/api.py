@@ -3,8 +3,8 @@
 import http.client
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 
@@ -20,7 +20,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Api:
+    """`headers`: who calls, sent with every call."""
+
     url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def call(
         self,
@@ -34,7 +37,7 @@ class Api:
         """Bytes are sent as they are, anything else as JSON."""
         address = urlsplit(self.url + path)
         content = None
-        headers = dict(more_headers or {})
+        headers = {**self.headers, **(more_headers or {})}
         if body is not None:
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             if content_type is not None:
@@ -48,3 +51,13 @@ class Api:
             return Answer(response.status, received, response.read())
         finally:
             connection.close()
+
+    def with_token(self, token: str) -> Self:
+        return replace(self, headers={"authorization": f"Bearer {token}"})
+
+    def logged_in(self, credentials: Mapping[str, str]) -> Self:
+        """As the client of an answer that shows its secret."""
+        body = {name: credentials[name] for name in ("client_id", "client_secret")}
+        answer = replace(self, headers={}).call("POST", "/v1/auth/token", body)
+        assert answer.status == 200, answer.body
+        return self.with_token(answer.json()["access_token"])

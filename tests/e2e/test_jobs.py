@@ -11,6 +11,8 @@ from sluice.services.effects import Effects
 from sluice.services.jobs import Jobs
 from sluice.shell import clock_ms, new_token
 from tests.e2e.api import Api
+from tests.e2e.conftest import ORG
+from tests.e2e.test_purge import namespace_of
 from tests.fakes import CountingMeter, never_random
 
 # Generous: it starts every minute, and only a function that never runs can reach this.
@@ -23,7 +25,7 @@ def test_a_queued_job_is_done_within_minutes(deployed_engine: tuple[Engine, Outp
     retries = Retries(lambda ms: time.sleep(ms / 1000), never_random, meter)
     store = DynamoStore(dynamodb_client(engine.endpoint), outputs.table, retries)
     jobs = Jobs(store, Effects(clock_ms, never_random, new_token, meter))
-    job = jobs.start("default", MERGE_SHARDS, {})
+    job = jobs.start(namespace_of(engine, outputs, ORG), MERGE_SHARDS, {})
     deadline = time.monotonic() + DONE_SECONDS
     while (shown := api.call("GET", f"/v1/jobs/{job.job_id}")).json()["state"] in {"queued", "running"}:
         assert shown.status == 200

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -90,13 +92,29 @@ def test_it_serves_what_it_prints_and_stops_on_sigterm(start: Callable[..., Run]
         *("api_url", "console_url", "operator_key", "endpoint_url", "region", "table", "archive_bucket", "demo")
     }
     assert outputs["endpoint_url"] == f"http://{LOOPBACK}:{port}"
+    assert run.outputs_file.stat().st_mode & 0o777 == 0o600
     run.wait_until(lambda: "Ctrl-C stops" in run.printed)
-    assert f"'{outputs['api_url']}/v1/acquire'" in run.printed
 
     body = {"entity": "user-1", "resource": "gpt-4", "consume": {"rpm": 1, "tpm": 500}}
     assert json.dumps(body) in run.printed
-    answer = Api(outputs["api_url"]).call("POST", "/v1/acquire", body)
+    # The app's login and its call, as a person would paste them.
+    lines = [line.strip() for line in run.printed.splitlines() if "curl " in line]
+    assert len(lines) == 2
+    login = re.search(r"-d '(\{.*?\})'", lines[0])
+    assert login is not None
+    nobody = Api(outputs["api_url"])
+    answer = nobody.logged_in(json.loads(login[1])).call("POST", "/v1/acquire", body)
     assert answer.status == 201, answer.body
+    assert [level["entity"] for level in answer.json()["levels"]] == ["user-1", "demo-app"]
+    if shutil.which("curl") is not None:
+        pasted = subprocess.run(["sh", "-ec", "\n".join(lines)], capture_output=True, text=True, check=True)
+        assert pasted.stdout.startswith("HTTP/1.1 201"), pasted.stdout
+
+    demo = outputs["demo"]
+    assert demo["org"] == "demo"
+    assert nobody.logged_in(demo).call("GET", "/v1/whoami").json()["role"] == "org"
+    operator = Api(outputs["api_url"], {"x-api-key": outputs["operator_key"]})
+    assert [org["org"] for org in operator.call("GET", "/v1/orgs").json()["items"]] == ["demo"]
 
     assert run.stop(signal.SIGTERM) == (0, set())
     assert not port_in_use(port)

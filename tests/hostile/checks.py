@@ -23,12 +23,17 @@ _MEMBERS: Final = frozenset(
 _INTERNALS: Final = re.compile(
     r"Traceback|File \\?\"|botocore|pydantic|dynamodb|ConditionalCheck|<class|0x[0-9a-f]{8}"
     r"|(ENTITY|BUCKET|RESOURCE|SYSTEM|LEASE|AUDIT|JOB|CONFIG|IDEMPOTENCY)#|#(META|STATE|CONFIG|ANSWER|VERSION)\b"
+    r"|(CLIENT|TOKEN)#|#(CREDENTIALS|REVOKED|ORG|APP)\b|\$client:|\$login|hmac-sha256"
     r"|constrained-|function-(after|before|wrap|plain)"
 )
 _ATTRIBUTE: Final = re.compile(r"PK|SK|GSI\d[PS]K|lh|gen|shard_count|[bl]_.+_(tk|cp|bx|ra|rp|tc)")
 _NOT_FOUND: Final = "not-found"
 # A refusal by one member of a chain gives back what the others had given already.
 _MAY_CHANGE: Final = frozenset({"limit-exceeded", "contended"})
+# A login is counted before it is judged. A refresh token that comes again ends its login.
+_MAY_CHANGE_AT: Final = frozenset(
+    {("/v1/auth/token", "unauthorized"), ("/v1/auth/token", "suspended"), ("/v1/auth/refresh", "unauthorized")}
+)
 
 
 def complaints(method: str, path: str, answer: Answer, *, changed: bool) -> Iterator[str]:
@@ -40,8 +45,13 @@ def complaints(method: str, path: str, answer: Answer, *, changed: bool) -> Iter
         yield from _of_problem(method, place_of(path), answer)
     if changed and (method == "GET" or path == "/v1/explain"):
         yield "a question changed the table"
-    if changed and answer.status >= 400 and answer.json().get("type", "").removeprefix(TYPE_PREFIX) not in _MAY_CHANGE:
+    if changed and answer.status >= 400 and not _may_change(path, answer):
         yield "a refused request changed the table"
+
+
+def _may_change(path: str, answer: Answer) -> bool:
+    kind = answer.json().get("type", "").removeprefix(TYPE_PREFIX)
+    return kind in _MAY_CHANGE or (path, kind) in _MAY_CHANGE_AT
 
 
 def _leaks(answer: Answer) -> Iterator[str]:

@@ -53,6 +53,11 @@ def conclude(request: pytest.FixtureRequest, record_property: Callable[[str, obj
     return concluded
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: nobody waits for it at the end."""
+    items.sort(key=lambda item: "test_links_are_followed" not in item.name)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call":
         _requests.extend(int(str(count)) for name, count in report.user_properties if name == _REQUESTS)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from local.api_reference import openapi_document
 from sluice.core.limits import LIMIT_NAME_PATTERN
 from sluice.edge.models import ID_PATTERN
-from tests.hostile.furniture import ENTITIES, LEGACY_NAMESPACES, LIMIT_NAMES, RESOURCES, Known
+from tests.hostile.furniture import APPS, ENTITIES, LEGACY_NAMESPACES, LIMIT_NAMES, ORGS, RESOURCES, TIMEZONES, Known
 
 Schema = dict[str, Any]
 
@@ -30,6 +30,13 @@ _FORMATS: Final = {
     "cursor": _PRINTABLE,
     "if-match": _PRINTABLE,
     "legacy_namespace": st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True),
+    "org": _ID,
+    "app": _ID,
+    "timezone": st.text(min_size=1, max_size=40),
+    "client_id": st.text(min_size=1, max_size=40),
+    "client_secret": st.text(min_size=1, max_size=40),
+    "token": st.text(min_size=1, max_size=40),
+    "refresh_token": st.text(min_size=1, max_size=40),
 }
 
 
@@ -68,7 +75,8 @@ def likely_document() -> Schema:
 
 def register_formats(known: Known) -> None:
     """From now on, the likely document makes likely what is known here."""
-    values = {
+    identity = known.identity
+    values: dict[str, tuple[str, ...]] = {
         "entity": ENTITIES,
         "parent": ENTITIES,
         "resource": RESOURCES,
@@ -77,9 +85,20 @@ def register_formats(known: Known) -> None:
         "if-match": known.etags,
         "job": known.jobs,
         "legacy_namespace": LEGACY_NAMESPACES,
+        "timezone": TIMEZONES,
     }
+    if identity is not None:
+        values |= {
+            "org": ORGS,
+            "app": APPS,
+            "client_id": identity.client_ids,
+            "client_secret": identity.client_secrets,
+            "token": identity.tokens,
+            "refresh_token": identity.refresh_tokens,
+        }
     for name, otherwise in _FORMATS.items():
-        schemathesis.openapi.format(f"known-{name}", st.one_of(st.sampled_from(values[name]), otherwise))
+        likely = st.one_of(st.sampled_from(values[name]), otherwise) if name in values else otherwise
+        schemathesis.openapi.format(f"known-{name}", likely)
 
 
 def place_of(path: str) -> Place | None:

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sluice.repository.namespaces import Namespace, NamespaceState, create_writes
+from sluice.core.identity import LEEWAY_MS, REFRESH_MS, Role
+from sluice.repository.clients import Client as StoredClient
+from sluice.repository.clients import StoredSecret, encode_client
+from sluice.services.client_secrets import ClientSecrets
 from tests.hostile.gateway import Answer
-from tests.hostile.product import NAMESPACE, Product
+from tests.hostile.product import FOREIGN_NAMESPACE, NAMESPACE, Product
+from tests.tenancy import FixedKeys, tenant_items
 
-# One is the beginning of the other, and they have the same entities.
-FOREIGN_NAMESPACE: Final = "tenant-2"
 SECRETS: Final = ("kept-from-others", "never-to-be-told")
 """A resource and a text of the other tenant that no request names."""
 
@@ -18,10 +20,22 @@ USER: Final = "user"
 LONER: Final = "0"
 STRANGER: Final = "stranger"
 """Only the other tenant has it."""
-ENTITIES: Final = (TEAM, USER, LONER, STRANGER, "User", "user.1", "nobody")
 RESOURCES: Final = ("gpt-4", "search", "0")
 LIMIT_NAMES: Final = ("rpm", "tpm")
 LEGACY_NAMESPACES: Final = (NAMESPACE, FOREIGN_NAMESPACE, "", "old", "_")
+
+APP: Final = "app"
+APP_USER: Final = "app-user"
+OTHER_APP: Final = "app-2"
+OTHER_APP_USER: Final = "app-user-2"
+"""Two apps of each tenant, with an entity below each."""
+OTHER_ORG: Final = "other"
+PURGED_ORG: Final = "purged"
+"""Orgs for the operator: one to change, and one that is being purged."""
+ENTITIES: Final = (TEAM, USER, LONER, STRANGER, "User", "nobody", APP, APP_USER, OTHER_APP_USER, NAMESPACE)
+ORGS: Final = (NAMESPACE, FOREIGN_NAMESPACE, OTHER_ORG, PURGED_ORG, "nobody", "new", "tenant-3")
+APPS: Final = (APP, OTHER_APP, USER, NAMESPACE, "nobody")
+TIMEZONES: Final = ("UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kolkata", "Pacific/Apia", "utc", "../UTC")
 
 _ROOMY: Final = {
     "rpm": {"capacity": 1000, "refill_period_seconds": 60},
@@ -32,6 +46,9 @@ _TIGHT: Final = {"rpm": {"capacity": 2, "refill_period_seconds": 3600}}
 
 class Client(Protocol):
     """Of one tenant."""
+
+    @property
+    def namespace(self) -> str: ...
 
     def call(self, method: str, target: str, body: object = None) -> Answer: ...
 
@@ -49,36 +66,119 @@ class Known:
     cursors: tuple[str, ...]
     etags: tuple[str, ...]
     jobs: tuple[str, ...]
+    identity: "KnownIdentity | None" = None
     foreign: "Known | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class KnownIdentity:
+    """`refresh_tokens`: the first is good, the second was used, the third has expired.
+
+    `tokens`: to revoke; those that the requests themselves are sent with are not among them.
+    """
+
+    client_ids: tuple[str, ...]
+    client_secrets: tuple[str, ...]
+    tokens: tuple[str, ...]
+    refresh_tokens: tuple[str, ...]
+
+
 def furnish(product: Product) -> Known:
+    aged: dict[str, _AgedApp] = {}
     for namespace in (NAMESPACE, FOREIGN_NAMESPACE):
         _register(product, namespace)
+        product.namespace = namespace
+        aged[namespace] = _make_apps(product)
+    product.wait(REFRESH_MS + LEEWAY_MS)
     product.namespace = FOREIGN_NAMESPACE
+    foreign_identity = _known_identity(product, aged[FOREIGN_NAMESPACE])
     foreign = furnish_tenant(product)
     _must(product.call("PUT", f"/v1/limits/resources/{SECRETS[0]}", {"limits": _ROOMY}))
     _must(product.call("PUT", f"/v1/entities/{STRANGER}", {"parent": TEAM}))
     _must(product.call("PUT", f"/v1/limits/entities/{STRANGER}/{RESOURCES[0]}", {"limits": _ROOMY}))
     _acquired(product, STRANGER)
     _must(product.call("PUT", f"/v1/entities/{TEAM}", {"name": SECRETS[1], "metadata": {SECRETS[1]: SECRETS[1]}}))
+    _must(product.call("PUT", f"/v1/orgs/{FOREIGN_NAMESPACE}/apps/{APP}", {"name": SECRETS[1]}))
     product.services.jobs.run_open(product.services.work, lambda: False)
     product.namespace = NAMESPACE
+    identity = _known_identity(product, aged[NAMESPACE])
     mine = furnish_tenant(product)
+    for org in (OTHER_ORG, PURGED_ORG):
+        _must(product.call("PUT", f"/v1/orgs/{org}", {"model_ordering": ["fast"], "quotas": {"fast": 5}}))
+    purge = _must(product.call("DELETE", f"/v1/orgs/{PURGED_ORG}"))
     return Known(
         leases=(*mine.leases, foreign.leases[0], mine.leases[0][:-1], mine.leases[0] + "A", mine.cursors[0]),
         cursors=(*mine.cursors, foreign.cursors[0], mine.cursors[0][:-2], mine.leases[0]),
         etags=(*mine.etags, *foreign.etags, '"1-1"', "*", 'W/"1-1"'),
-        jobs=(*mine.jobs, *foreign.jobs),
+        jobs=(*mine.jobs, *foreign.jobs, purge["id"]),
+        identity=KnownIdentity(
+            client_ids=(*identity.client_ids, foreign_identity.client_ids[-1], "nobody"),
+            client_secrets=(*identity.client_secrets, "sk_guessed"),
+            tokens=(*identity.tokens, *foreign_identity.tokens, "x.y.z"),
+            refresh_tokens=(*identity.refresh_tokens, identity.tokens[0], identity.refresh_tokens[0][:-1]),
+        ),
         foreign=foreign,
     )
 
 
 def _register(product: Product, namespace: str) -> None:
-    """Under an id that nobody would draw."""
+    """Under an id that nobody would draw, with the credentials that the org's settings name."""
+    for item in tenant_items(namespace, namespace):
+        product.table.put({"Item": item})
     now_ms = product.clock.now_ms
-    made = Namespace(f"name of {namespace}", namespace, NamespaceState.ACTIVE, None, now_ms, now_ms)
-    product.services.store.transact(create_writes(made), f"register-{namespace}")
+    hashed = ClientSecrets(FixedKeys(), product.random.randrange).hash(_secret_of(namespace))
+    secret = StoredSecret(1, hashed, now_ms, None)
+    client = StoredClient(f"client-{namespace}", namespace, namespace, Role.ORG, 1, (secret,), 1, now_ms, now_ms)
+    product.table.put({"Item": encode_client(client)})
+
+
+def _secret_of(org: str) -> str:
+    return f"sk_of_{org}"
+
+
+@dataclass(frozen=True, slots=True)
+class _AgedApp:
+    """A client with a secret that was ended, one that is current, and the tokens of an old login."""
+
+    client_id: str
+    ended_secret: str
+    secret: str
+    expired: Mapping[str, Any]
+
+
+def _make_apps(product: Product) -> _AgedApp:
+    org = product.namespace
+    made = [_must(product.call("PUT", f"/v1/orgs/{org}/apps/{app}", {"name": app})) for app in (APP, OTHER_APP)]
+    for app, user in ((APP, APP_USER), (OTHER_APP, OTHER_APP_USER)):
+        _must(product.call("PUT", f"/v1/entities/{user}", {"parent": app}))
+    client_id, ended = made[0]["client_id"], made[0]["client_secret"]
+    secret = _rotated(product, 0)
+    return _AgedApp(client_id, ended, secret, _logged_in(product, client_id, secret))
+
+
+def _known_identity(product: Product, aged: _AgedApp) -> KnownIdentity:
+    """Also a secret that is about to end, a good token and a used one."""
+    org = product.namespace
+    secret = _rotated(product, 24)
+    good, used = (_logged_in(product, aged.client_id, secret) for _ in range(2))
+    _must(product.call("POST", "/v1/auth/refresh", {"refresh_token": used["refresh_token"]}))
+    of_org = _logged_in(product, f"client-{org}", _secret_of(org))
+    return KnownIdentity(
+        client_ids=(aged.client_id, f"client-{org}"),
+        client_secrets=(secret, _secret_of(org), aged.secret, aged.ended_secret),
+        tokens=(good["access_token"], of_org["access_token"], of_org["refresh_token"], aged.expired["access_token"]),
+        refresh_tokens=(good["refresh_token"], used["refresh_token"], aged.expired["refresh_token"]),
+    )
+
+
+def _rotated(product: Product, grace_hours: int) -> str:
+    path = f"/v1/orgs/{product.namespace}/apps/{APP}/credentials/rotate"
+    secret: str = _must(product.call("POST", path, {"grace_period_hours": grace_hours}))["client_secret"]
+    return secret
+
+
+def _logged_in(product: Product, client_id: str, client_secret: str) -> Mapping[str, Any]:
+    return _must(product.call("POST", "/v1/auth/token", {"client_id": client_id, "client_secret": client_secret}))
 
 
 def furnish_tenant(client: Client) -> Known:
@@ -93,7 +193,7 @@ def furnish_tenant(client: Client) -> Known:
     client.wait(1_001)
     leases += [_acquired(client, USER), _acquired(client, USER), _acquired(client, LONER)]
     _must(client.call("POST", "/v1/leases/release", {"lease": leases[1]}))
-    job = _must(client.call("POST", "/v1/migrations", {"dry_run": True}))
+    job = _must(client.call("POST", "/v1/migrations", {"org": client.namespace, "dry_run": True}))
     lists = ("/v1/entities", "/v1/resources", f"/v1/entities/{USER}/buckets", f"/v1/audit?entity={TEAM}")
     pages = [_must(client.call("GET", f"{path}{'&' if '?' in path else '?'}limit=1")) for path in lists]
     return Known(

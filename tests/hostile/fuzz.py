@@ -52,6 +52,12 @@ _BEYOND_THE_DOCUMENT: Final = re.compile(
     r"|limits(\.wcu)?: .*reserved.*"
     r"|metadata: must have at most 4096 bytes as JSON"
     r"|legacy_namespace: is in use: .*"
+    r"|counter_shards: only grows, .*"
+    r"|model_ordering: names a label twice"
+    r"|quotas(\.\S+)?: (every label of model_ordering has a quota|at most .* labels have a quota)"
+    r"|timezone: is not the IANA name of a time zone"
+    r"|(from|to): is not a time"
+    r"|from: must (not be after to, nor in the future|be at most .* before to .*)"
 )
 
 

@@ -10,6 +10,19 @@ _SIGNS: Final = ("%", "#", "/", "!", "_", ":", "$", "-", ".", " ", "\x00", "\n",
 _ESCAPES: Final = ("%23", "%2F", "%2f", "%21", "%25", "%00", "%2", "%%", "%252F", "%ED%A0%80", "+", "&#47;")
 _WORDS: Final = (
     *("ENTITY#", "BUCKET#", "RESOURCE#", "SYSTEM#", "PARENT#", "CHILD#", "LEASE#", "JOB#", "AUDIT#", "IDEMPOTENCY#"),
+    *(
+        "CLIENT#",
+        "TOKEN#",
+        "client:",
+        "APPS",
+        "#ORG",
+        "#APP",
+        "#CREDENTIALS",
+        "#REVOKED",
+        "#USAGE#",
+        "#hour#",
+        "$client:",
+    ),
     *("#META", "#STATE", "#CONFIG", "#CONFIG#", "#ANSWER", "#VERSION", "#NAMESPACE#", "#NSID#", "#AUDIT#"),
     *("ENTITIES", "RESOURCES", "ENTITY_CONFIG", "JOBS", "_default_", "$SYSTEM", "$RESOURCE:", "_/", "/BUCKET#"),
 )

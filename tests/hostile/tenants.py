@@ -1,17 +1,28 @@
 """Traffic of tenants whose ids were made to be taken for one another."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from sluice.core.audit import Author
+from sluice.core.errors import WrongCredentials
+from sluice.core.identity import Role
 from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, Limit, Scope
+from sluice.core.orgs import AppChange, EntityRole, OrgSettings
+from sluice.repository.clients import Client, StoredSecret, client_put
+from sluice.repository.entities import entity_put
 from sluice.repository.idempotency import IdempotencyKey
+from sluice.repository.items import Entity
 from sluice.repository.namespaces import Namespace, NamespaceState, create_writes
+from sluice.repository.orgs import Org, org_put
 from sluice.services.chains import AcquireRequest
+from sluice.services.client_secrets import ClientSecrets
 from sluice.services.entities import EntityChange
+from sluice.services.orgs import OrgPath
 from sluice.services.registration import Registration
 from sluice.shell import Services
 from tests.fakes import FakeClock
+from tests.tenancy import FixedKeys
 
 OPERATOR: Final = Author("operator", "request-7")
 LIMITS: Final = {"rpm": Limit(1000, 1000, 1000, 60), "tpm": Limit(1000, 2000, 1000, 60)}
@@ -21,15 +32,42 @@ NAMESPACES: Final = (
 )
 ENTITIES: Final = ("a", "a#r", "a/b", "a%23r", "A", "_default_", "$SYSTEM", "r#0", "a!", "0")
 RESOURCES: Final = ("r", "r#0", "r!", "_default_", "a")
+SECRET: Final = "sk_of_everybody"
 
 
 def register(services: Services, namespace: str, clock: FakeClock) -> None:
-    made = Namespace(f"name of {namespace}", namespace, NamespaceState.ACTIVE, None, clock.now_ms, clock.now_ms)
-    services.store.transact(create_writes(made), services.jobs.start_writes(namespace, "count", {}).job.job_id)
+    """An org with a client whose id is as hostile as that of its namespace."""
+    now_ms, name = clock.now_ms, org_of(namespace).org
+    made = Namespace(name, namespace, NamespaceState.ACTIVE, None, now_ms, now_ms)
+    hashed = ClientSecrets(FixedKeys(), lambda _below: 0).hash(SECRET)
+    secret = StoredSecret(1, hashed, now_ms, None)
+    client = Client(namespace, namespace, name, Role.ORG, 1, (secret,), 1, now_ms, now_ms)
+    root = Entity(name, None, None, True, {}, 1, now_ms, now_ms, EntityRole.ORG)
+    writes = [*create_writes(made), org_put(Org(name, namespace, namespace, OrgSettings(), 1, now_ms, now_ms), None)]
+    writes += [entity_put(namespace, root, None), client_put(client)]
+    services.store.transact(writes, services.jobs.start_writes(namespace, "count", {}).job.job_id)
+
+
+def org_of(namespace: str) -> OrgPath:
+    return OrgPath(f"name of {namespace}")
+
+
+def app_of(namespace: str) -> str:
+    return f"app of {namespace}"
+
+
+def log_in(services: Services, namespace: str) -> None:
+    """An app, tokens, and all marks that end them."""
+    services.apps.put(org_of(namespace), app_of(namespace), AppChange(name=namespace), author=OPERATOR)
+    services.apps.rotate(org_of(namespace), app_of(namespace), 0, author=OPERATOR)
+    issued = services.logins.log_in(namespace, SECRET)
+    services.logins.refresh(issued.refresh_token)
+    with suppress(WrongCredentials):
+        services.logins.refresh(issued.refresh_token)
 
 
 def live(services: Services, namespace: str, entities: Sequence[str], resources: Sequence[str]) -> None:
-    """Something of every kind: levels of limits, a chain, buckets, leases in every state, answers, jobs."""
+    """Something of every kind: levels of limits, a chain, buckets, leases in every state, answers, jobs, an app."""
     services.limits.put(namespace, SYSTEM, LIMITS)
     services.entities.put(namespace, "top", EntityChange(name="the top"))
     for resource in resources:
@@ -42,6 +80,7 @@ def live(services: Services, namespace: str, entities: Sequence[str], resources:
             services.limits.put(namespace, Scope(entity, resource), LIMITS)
             spend(services, namespace, entity, resource)
     services.migrations.start(namespace, OPERATOR, dry_run=True)
+    log_in(services, namespace)
 
 
 def spend(services: Services, namespace: str, entity: str, resource: str) -> None:
@@ -58,7 +97,7 @@ def spend(services: Services, namespace: str, entity: str, resource: str) -> Non
 
 def purge(services: Services, namespace: str, clock: FakeClock) -> None:
     """To its end."""
-    started = services.namespaces.purge(f"name of {namespace}", OPERATOR)
+    started = services.orgs.delete(org_of(namespace), author=OPERATOR)
     for _ in range(20):
         services.jobs.run_open({started.kind: services.work[started.kind]}, lambda: False)
         if services.jobs.get("_", started.job_id).is_open:

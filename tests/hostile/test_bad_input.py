@@ -10,16 +10,32 @@ from sluice.core.limits import AMOUNT_MAX
 from sluice.edge.problems import TYPE_PREFIX
 from tests.hostile.checks import complaints
 from tests.hostile.document import closed_document, place_of
-from tests.hostile.furniture import LONER, STRANGER, TEAM, USER, Known
+from tests.hostile.furniture import (
+    APP,
+    LONER,
+    PURGED_ORG,
+    STRANGER,
+    TEAM,
+    USER,
+    Known,
+)
 from tests.hostile.gateway import Answer
-from tests.hostile.product import Product
+from tests.hostile.product import FOREIGN_NAMESPACE, NAMESPACE, Product
 
 ENTITY = "/v1/entities/{}"
 LEVELS = ("/v1/limits/system", "/v1/limits/resources/gpt-4", f"/v1/limits/entities/{LONER}/_default_")
 LISTS = (
     *("/v1/entities", "/v1/resources", "/v1/jobs", f"/v1/entities/{TEAM}/children", f"/v1/entities/{USER}/buckets"),
+    *(
+        "/v1/orgs",
+        f"/v1/orgs/{NAMESPACE}/apps",
+        "/v1/resources/gpt-4/usage",
+        f"/v1/entities/{USER}/usage?resource=gpt-4",
+    ),
     *("/v1/resources/gpt-4/capacity", "/v1/limits/entities?resource=gpt-4", f"/v1/audit?entity={TEAM}"),
 )
+OWN_ORG = f"/v1/orgs/{NAMESPACE}"
+OWN_APP = f"{OWN_ORG}/apps/{APP}"
 VERBS: dict[str, dict[str, Any]] = {"settle": {"actual": {}}, "adjust": {"delta": {"rpm": 1}}, "release": {}}
 LIMIT = {"capacity": 10, "refill_period_seconds": 60}
 FIFTY = {f"l{number}": LIMIT for number in range(50)}
@@ -89,8 +105,8 @@ def test_an_entity_can_not_stand_above_itself(parent: str, refused: Callable[[Ba
 
 
 def test_a_chain_has_an_end(product: Product, refused: Callable[[Bad], Answer]) -> None:
-    for above, below in ((USER, "third"), ("third", "fourth")):
-        assert product.call("PUT", ENTITY.format(below), {"parent": above}).status == 201
+    """The org, the team, the user, and one more."""
+    assert product.call("PUT", ENTITY.format("fourth"), {"parent": USER}).status == 201
     refused(Bad("PUT", ENTITY.format("fifth"), 400, "invalid-request", "parent", {"parent": "fourth"}))
 
 
@@ -142,7 +158,7 @@ def test_an_adjustment_without_a_key(key: str | None, known: Known, refused: Cal
 
 @pytest.mark.parametrize("tag", ['"1-1"', '"', "", 'W/"1800000000000-1"', "1800000000000-1", "* *", "null"])
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-@pytest.mark.parametrize("path", [ENTITY.format(USER), *LEVELS])
+@pytest.mark.parametrize("path", [ENTITY.format(USER), *LEVELS, OWN_ORG, OWN_APP])
 def test_a_version_that_is_not_the_stored_one(
     path: str, method: str, tag: str, refused: Callable[[Bad], Answer]
 ) -> None:
@@ -212,12 +228,138 @@ UNKNOWN_MEMBERS: list[tuple[str, str, dict[str, Any], str]] = [
         ("POST", f"/v1/leases/{verb}", {"lease": "x", **more, "surprise": 1}, "surprise")
         for verb, more in VERBS.items()
     ),
-    ("POST", "/v1/migrations", {"surprise": 1}, "surprise"),
+    ("POST", "/v1/migrations", {"org": NAMESPACE, "surprise": 1}, "surprise"),
+    ("POST", "/v1/auth/token", {"client_id": "x", "client_secret": "y", "surprise": 1}, "surprise"),
+    ("POST", "/v1/auth/refresh", {"refresh_token": "x", "surprise": 1}, "surprise"),
+    ("POST", "/v1/auth/revoke", {"token": "x", "surprise": 1}, "surprise"),
+    ("PUT", OWN_ORG, {"surprise": 1}, "surprise"),
+    ("PUT", OWN_APP, {"surprise": 1}, "surprise"),
+    # Of an org only.
+    *(
+        ("PUT", OWN_APP, {name: None}, name)
+        for name in ("timezone", "quota_scope", "counter_shards", "accept_unpriced")
+    ),
+    ("POST", f"{OWN_ORG}/credentials/rotate", {"surprise": 1}, "surprise"),
+    ("POST", f"{OWN_APP}/credentials/rotate", {"surprise": 1}, "surprise"),
     ("PUT", ENTITY.format(USER), {"surprise": 1}, "surprise"),
     *(("PUT", path, {"limits": {"rpm": LIMIT}, "surprise": 1}, "surprise") for path in LEVELS),
     *(("PUT", path, {"limits": {"rpm": {**LIMIT, "surprise": 1}}}, "limits.rpm.surprise") for path in LEVELS),
     ("PUT", LEVELS[1], {"limits": {"rpm": LIMIT}, "on_unavailable": "allow"}, "on_unavailable"),
 ]
+
+
+BAD_SETTINGS: dict[str, list[Any]] = {
+    "name": ["", "n" * 129, 1],
+    "suspended": ["true", 1],
+    "model_ordering": [[], [f"l{number}" for number in range(21)], "a", {}],
+    "model_ordering.0": [[""], [None], ["a/b"], ["x" * 129]],
+    "quotas": [[], {f"l{number}": 1 for number in range(101)}],
+    "quotas.a": [{"a": -1}, {"a": 10**15 + 1}, {"a": 0.5}, {"a": "1"}, {"a": True}],
+    "quotas.a/b": [{"a/b": 1}],
+    "tight_mode_threshold_pct": [0, 100, 1.5, "95"],
+    "refresh_interval_normal_secs": [9, 3601],
+    "refresh_interval_tight_secs": [9, 3601],
+}
+BAD_SETTINGS_OF_ORGS: dict[str, list[Any]] = {
+    **BAD_SETTINGS,
+    "timezone": ["", "utc", "Europe/berlin", "../UTC", "UTC\x00", "/etc/localtime", "x" * 65, 1],
+    "quota_scope": ["org", "", 1],
+    "counter_shards": [0, 65, 7, "8"],
+    "auto_register_entities": ["true"],
+}
+
+
+@pytest.mark.parametrize(("path", "settings"), [(OWN_ORG, BAD_SETTINGS_OF_ORGS), (OWN_APP, BAD_SETTINGS)])
+def test_settings_that_can_not_be(path: str, settings: dict[str, list[Any]], refused: Callable[[Bad], Answer]) -> None:
+    for blamed, values in settings.items():
+        for value in values:
+            body = {blamed.partition(".")[0]: value}
+            refused(Bad("PUT", path, 400, "invalid-request", blamed, body))
+    twice = {"model_ordering": ["a", "a"], "quotas": {"a": 1}}
+    refused(Bad("PUT", path, 400, "invalid-request", "model_ordering", twice))
+    refused(Bad("PUT", path, 400, "invalid-request", "quotas.a", {"model_ordering": ["a"]}))
+
+
+@pytest.mark.parametrize("path", [OWN_ORG, OWN_APP])
+def test_a_grace_that_can_not_be(path: str, refused: Callable[[Bad], Answer]) -> None:
+    for hours in (-1, 169, 0.5, "24", None, True):
+        body = {"grace_period_hours": hours}
+        refused(Bad("POST", f"{path}/credentials/rotate", 400, "invalid-request", "grace_period_hours", body))
+
+
+@pytest.mark.parametrize(
+    ("path", "good"),
+    [
+        ("/v1/auth/token", {"client_id": "x", "client_secret": "y"}),
+        ("/v1/auth/refresh", {"refresh_token": "x"}),
+        ("/v1/auth/revoke", {"token": "x"}),
+    ],
+)
+def test_credentials_that_can_not_be(path: str, good: dict[str, str], refused: Callable[[Bad], Answer]) -> None:
+    values: list[Any] = ["", "x" * 5000, 1, None, [], "\ud800"]
+    for blamed in good:
+        for value in values:
+            refused(Bad("POST", path, 400, "invalid-request", blamed, {**good, blamed: value}))
+        missing = {name: value for name, value in good.items() if name != blamed}
+        refused(Bad("POST", path, 400, "invalid-request", blamed, missing))
+
+
+def test_whatever_is_wrong_with_credentials_is_told_alike(known: Known, refused: Callable[[Bad], Answer]) -> None:
+    """Whose client it is, whether there is one, and whether a secret once was good."""
+    identity = known.identity
+    assert identity is not None
+    (own, of_org, foreign, nobody), (secret, of_org_secret, _ending, ended, guessed) = (
+        identity.client_ids,
+        identity.client_secrets,
+    )
+    pairs = [(own, ended), (own, guessed), (own, of_org_secret), (of_org, secret), (foreign, secret), (nobody, secret)]
+    logins = [{"client_id": client, "client_secret": wrong} for client, wrong in pairs]
+    _good, used, expired, access, cut = identity.refresh_tokens
+    refreshes = [{"refresh_token": token} for token in (used, expired, access, cut)]
+    answers = {refused(Bad("POST", "/v1/auth/token", 401, "unauthorized", body=body)).body for body in logins}
+    answers |= {refused(Bad("POST", "/v1/auth/refresh", 401, "unauthorized", body=body)).body for body in refreshes}
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("org", [FOREIGN_NAMESPACE, "nobody"])
+def test_an_unknown_or_foreign_org(org: str, refused: Callable[[Bad], Answer]) -> None:
+    """For an org's token they are the same."""
+    path = f"/v1/orgs/{org}"
+    for method, target, body in (
+        ("GET", path, None),
+        ("GET", f"{path}/apps", None),
+        ("GET", f"{path}/apps/{APP}", None),
+        ("PUT", f"{path}/apps/{APP}", {}),
+        ("DELETE", f"{path}/apps/{APP}", None),
+        ("POST", f"{path}/credentials/rotate", {}),
+        ("POST", f"{path}/apps/{APP}/credentials/rotate", {}),
+    ):
+        refused(Bad(method, target, 404, "not-found", body=body))
+
+
+def test_an_org_that_is_being_purged(refused: Callable[[Bad], Answer]) -> None:
+    path = f"/v1/orgs/{PURGED_ORG}"
+    for method, target, body in (
+        ("GET", path, None),
+        ("PUT", path, {}),
+        ("PUT", f"{path}/apps/{APP}", {}),
+        ("POST", f"{path}/credentials/rotate", {}),
+    ):
+        refused(Bad(method, target, 409, "in-use", body=body))
+
+
+@pytest.mark.parametrize("app", [USER, NAMESPACE])
+def test_an_entity_is_no_app(app: str, refused: Callable[[Bad], Answer]) -> None:
+    path = f"{OWN_ORG}/apps/{app}"
+    refused(Bad("PUT", path, 409, "id-taken", body={}))
+    refused(Bad("GET", path, 404, "not-found"))
+    refused(Bad("DELETE", path, 404, "not-found"))
+    refused(Bad("POST", f"{path}/credentials/rotate", 404, "not-found", body={}))
+
+
+@pytest.mark.parametrize("entity", [NAMESPACE, APP])
+def test_what_an_org_or_an_app_is_made_of_is_not_removed_alone(entity: str, refused: Callable[[Bad], Answer]) -> None:
+    refused(Bad("DELETE", ENTITY.format(entity), 409, "in-use"))
 
 
 @pytest.mark.parametrize(("method", "path", "body", "blamed"), UNKNOWN_MEMBERS)

@@ -95,6 +95,7 @@ class Forged:
 
 ENTITY: dict[str, Any] = {
     "entity": "e",
+    "role": "other",
     "name": None,
     "parent": None,
     "cascade": True,

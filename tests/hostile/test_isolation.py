@@ -7,16 +7,31 @@ import pytest
 
 from sluice.core.limits import Scope
 from sluice.repository import keys
+from sluice.repository.clients import CLIENT
 from sluice.repository.keys import Key, key_of
 from sluice.repository.namespaces import NAMESPACE
+from sluice.repository.revocations import REVOKED
 from sluice.repository.wire import Item
 from sluice.shell import Services
 from tests.hostile.fuzz import SEED
 from tests.hostile.ids import hostile_ids
 from tests.hostile.product import Product
-from tests.hostile.tenants import ENTITIES, NAMESPACES, RESOURCES, live, purge, register, spend
+from tests.hostile.tenants import (
+    ENTITIES,
+    NAMESPACES,
+    OPERATOR,
+    RESOURCES,
+    app_of,
+    live,
+    org_of,
+    purge,
+    register,
+    spend,
+)
 
 Items = dict[Key, Item]
+# What the registry keeps about a tenant; each kind is there for every one of them.
+OF_REGISTRY = frozenset({NAMESPACE, CLIENT, REVOKED})
 
 
 def items_by_owner(product: Product) -> dict[str, Items]:
@@ -25,7 +40,7 @@ def items_by_owner(product: Product) -> dict[str, Items]:
     for item in product.table.items():
         key = key_of(item)
         owner = key.pk.partition("/")[0]
-        if owner == keys.REGISTRY_NAMESPACE and item["kind"] == NAMESPACE:
+        if owner == keys.REGISTRY_NAMESPACE and item["kind"] in OF_REGISTRY:
             owner = keys.encode(str(item["ns"]))
         found[owner][key] = item
     return found
@@ -46,7 +61,8 @@ def test_a_purge_leaves_every_other_tenant_as_it_was() -> None:
     while left:
         target = left.pop(random.randrange(len(left)))
         before = items_by_owner(product)
-        assert len(before[keys.encode(target)]) > 40
+        assert len(before[keys.encode(target)]) > 50
+        assert {str(item["kind"]) for item in before[keys.encode(target)].values()} >= OF_REGISTRY | {"org", "app"}
         purge(product.services, target, product.clock)
         after = items_by_owner(product)
         assert set(after.get(keys.encode(target), {})) == set()
@@ -71,6 +87,7 @@ def test_what_one_tenant_removes_stays_with_the_others() -> None:
 def remove(services: Services, namespace: str, entity: str, resource: str) -> None:
     services.limits.delete(namespace, Scope(resource=resource))
     services.entities.delete(namespace, entity)
+    services.apps.delete(org_of(namespace), app_of(namespace), author=OPERATOR)
 
 
 def test_what_is_removed_of_an_entity_stays_with_the_others() -> None:

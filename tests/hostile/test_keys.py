@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from sluice.core.limits import SYSTEM, Scope
+from sluice.core.snapshots import LENGTH_MS, SnapshotName, Window
 from sluice.repository import keys, schema
 from sluice.repository.keys import Key
 from tests.hostile.fuzz import SEED
@@ -51,12 +52,28 @@ def item_keys(namespace: str, one: str, other: str, number: int, third: str | No
     yield ("lease", (namespace, one)), keys.lease(namespace, one)
     yield ("answer", (namespace, one, other)), keys.idempotent_answer(namespace, one, other)
     yield ("job", (namespace, one)), keys.job(namespace, one)
+    yield ("org", (namespace,)), keys.org_settings(namespace)
+    yield ("app", (namespace, one)), keys.app_settings(namespace, one)
+    yield from (
+        (("usage", (namespace, one, other, name.call_fingerprint, name.window, name.starts_ms)), keys.usage(name))
+        for name in (snapshot_name(namespace, one, other, number, fingerprint) for fingerprint in (third, None))
+    )
+
+
+def snapshot_name(namespace: str, one: str, other: str, number: int, third: str | None) -> SnapshotName:
+    window = Window.HOUR if number % 2 else Window.DAY
+    return SnapshotName(namespace, one, other, third, window, number % 1000 * LENGTH_MS[Window.DAY])
 
 
 def registry_keys(one: str) -> Iterator[tuple[Named, Key]]:
     yield ("namespace by name", (one,)), keys.namespace_by_name(one)
     yield ("namespace by id", (one,)), keys.namespace_by_id(one)
     yield ("job", (keys.REGISTRY_NAMESPACE, one)), keys.job(keys.REGISTRY_NAMESPACE, one)
+    yield ("client", (one,)), keys.client(one)
+    # Marks of clients stand among those of tokens, whose ids we draw ourselves: none of them has a colon.
+    yield ("mark", (one,)), keys.revoked_token(one)
+    yield ("mark", (one,)), keys.revoked_family(one)
+    yield ("mark", (f"client:{one}",)), keys.revoked_client(one)
 
 
 def index_keys(namespace: str, one: str, other: str, shard: int, third: str | None) -> Iterator[tuple[Named, Key]]:
@@ -66,6 +83,14 @@ def index_keys(namespace: str, one: str, other: str, shard: int, third: str | No
     yield ("bucket of resource", (namespace, one, other, shard)), in_index(bucket, schema.GSI2)
     of_entity = keys.limits_indexes(namespace, Scope(one, other))
     yield ("limits of entity", (namespace, one, other)), in_index(of_entity, schema.GSI3)
+    app = keys.app_indexes(namespace, one)
+    yield ("app", (namespace, one)), in_index(app, schema.GSI3)
+    snapshot = snapshot_name(namespace, one, other, shard, third)
+    of_snapshot = keys.usage_indexes(snapshot)
+    yield (
+        ("usage of resource", (namespace, other, snapshot.window, snapshot.starts_ms, one)),
+        in_index(of_snapshot, schema.GSI2),
+    )
     of_resource = keys.limits_indexes(namespace, Scope(resource=one))
     yield ("limits of resource", (namespace, one)), in_index(of_resource, schema.GSI3)
     if one.isprintable():
@@ -105,22 +130,37 @@ def test_encoding_is_injective_and_total(ids: Sequence[str]) -> None:
     assert len({text.encode() for text in encoded}) == COUNT
 
 
-def test_no_two_items_have_one_key(ids: Sequence[str], tenants: Sequence[str]) -> None:
+def test_no_two_items_have_one_key_and_each_is_in_the_range_of_its_tenant(
+    ids: Sequence[str], tenants: Sequence[str]
+) -> None:
     def everything() -> Iterator[tuple[Named, Key]]:
         for one in ids:
-            yield from registry_keys(one)
+            yield from in_range(keys.REGISTRY_NAMESPACE, registry_keys(one))
         for parts in combined(ids, tenants):
-            yield from item_keys(*parts)
+            yield from in_range(parts[0], item_keys(*parts))
 
-    assert count_apart(everything()) > 8 * COUNT
+    assert count_apart(everything()) > 12 * COUNT
 
 
 def test_no_two_things_have_one_key_in_an_index(ids: Sequence[str], tenants: Sequence[str]) -> None:
     def everything() -> Iterator[tuple[Named, Key]]:
         for namespace, one, other, number, third in combined(ids, tenants):
-            yield from index_keys(namespace, one, other, number % 17, third)
+            yield from in_range(namespace, index_keys(namespace, one, other, number % 17, third))
 
-    assert count_apart(everything()) > 3 * COUNT
+    assert count_apart(everything()) > 5 * COUNT
+
+
+def in_range(namespace: str, made: Iterator[tuple[Named, Key]]) -> Iterator[tuple[Named, Key]]:
+    """Every range ends with the separator, and there is only one: so what is in one is in no other."""
+    own = keys.namespace_prefix(namespace)
+    for name, key in made:
+        assert key.pk.startswith(own), key
+        assert key.pk.count("/") == 1, key
+        yield name, key
+
+
+def test_the_ranges_of_tenants_are_apart(tenants: Sequence[str]) -> None:
+    assert len({keys.namespace_prefix(tenant) for tenant in (*tenants, keys.REGISTRY_NAMESPACE)}) == len(tenants) + 1
 
 
 def count_apart(made: Iterator[tuple[Named, Key]]) -> int:
@@ -128,32 +168,18 @@ def count_apart(made: Iterator[tuple[Named, Key]]) -> int:
     # By hashes of 64 bits, not to keep a million keys: two of those meet by chance once in ten million runs.
     things: dict[int, int] = {}
     for name, key in made:
-        thing = hash(repr(name))
+        thing = hash(name)
         assert things.setdefault(hash(key), thing) == thing, (name, key)
     return len(things)
-
-
-def test_what_belongs_to_a_tenant_is_in_its_range_and_in_no_other(ids: Sequence[str], tenants: Sequence[str]) -> None:
-    prefixes = {keys.namespace_prefix(tenant) for tenant in tenants}
-    assert len(prefixes) == len(tenants)
-    for parts in combined(ids, tenants):
-        own = keys.namespace_prefix(parts[0])
-        for _name, key in (*item_keys(*parts), *index_keys(*parts)):
-            # Every range ends with the separator, and there is only one: so it is in no other.
-            assert key.pk.startswith(own), key
-            assert key.pk.count("/") == 1, key
-    for one in ids:
-        for _name, key in registry_keys(one):
-            assert key.pk.partition("/")[0] == keys.REGISTRY_NAMESPACE, key
-            assert key.pk.count("/") == 1, key
 
 
 def test_the_partitions_of_all_items_of_tenants_are_apart(tenants: Sequence[str]) -> None:
     partitions = [partition for tenant in tenants for partition in keys.namespace_partitions(tenant)]
     assert len(set(partitions)) == len(tenants) * keys.NAMESPACE_PARTITIONS
     for tenant in tenants:
-        made = keys.namespace_index(tenant, keys.lease(tenant, tenant))
-        assert made["GSI4PK"] in keys.namespace_partitions(tenant)
+        # Also of what the registry keeps about a tenant: by it a purge finds that.
+        for key in (keys.lease(tenant, tenant), keys.client(tenant), keys.revoked_token(tenant)):
+            assert keys.namespace_index(tenant, key)["GSI4PK"] in keys.namespace_partitions(tenant)
 
 
 def test_a_shard_is_found_from_the_first_and_back(ids: Sequence[str], tenants: Sequence[str]) -> None:

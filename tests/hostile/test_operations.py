@@ -6,15 +6,15 @@ import pytest
 
 from control_plane.routes import ROUTES as CONTROL_PLANE_ROUTES
 from data_plane.routes import ROUTES as DATA_PLANE_ROUTES
+from identity.routes import ROUTES as IDENTITY_ROUTES
 from tests.hostile.document import operation_labels
-from tests.hostile.furniture import FOREIGN_NAMESPACE
 from tests.hostile.fuzz import REQUESTS, SEED, Fuzz
 from tests.hostile.generated import Variety, boundaries, generate
-from tests.hostile.product import Product
+from tests.hostile.product import FOREIGN_NAMESPACE, Product
 
 OPERATIONS = [
     (method, path.replace("<", "{").replace(">", "}"))
-    for path, methods in {**DATA_PLANE_ROUTES, **CONTROL_PLANE_ROUTES}.items()
+    for path, methods in {**DATA_PLANE_ROUTES, **CONTROL_PLANE_ROUTES, **IDENTITY_ROUTES}.items()
     for method in methods
 ]
 EACH = REQUESTS // 2 // len(OPERATIONS) // len(Variety)

@@ -1,7 +1,8 @@
 """What a synth left behind, in the shapes that the tests ask for."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,10 @@ from stacks.settings import ENVIRONMENTS, Settings
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 CDK_JSON: Final[Mapping[str, Any]] = json.loads((ROOT / "cdk.json").read_text())
-PARTS: Final = ("Data", "Api", "Jobs", "Monitoring")
+PARTS: Final = ("Data", "Api", "Jobs", "Streams", "Monitoring")
+
+# The export of another stack, in whose name are the environment and a checksum.
+_IMPORT: Final = re.compile(r"Sluice-\w+-\w+:ExportsOutput\w+")
 
 Properties = Mapping[str, Any]
 
@@ -54,6 +58,17 @@ class Assembly:
         (value,) = (o["Value"] for o in outputs if o.get("Export", {}).get("Name") == reference["Fn::ImportValue"])
         return value
 
+    def secret(self, purpose: str) -> str:
+        """The logical id of a secret: it begins with the construct that made it."""
+        secrets = self.resources("Data", "AWS::SecretsManager::Secret")
+        (name,) = (name for name in secrets if name.startswith(f"{purpose}Secret"))
+        return name
+
+    def secrets(self, references: Iterable[Properties]) -> list[str]:
+        """The purposes of the secrets that another stack imports by their ARN, sorted: the order has no meaning."""
+        made = [self.exported("Data", reference)["Ref"] for reference in references]
+        return sorted(name.partition("Secret")[0] for name in made)
+
     def functions(self, part: str = "Api") -> Mapping[str, Properties]:
         """The functions of a stack by their service name."""
         found = self.resources(part, "AWS::Lambda::Function").values()
@@ -84,7 +99,7 @@ class Assembly:
         (nag,) = (entry for entry in report["pluginReports"] if entry["pluginName"] == "AwsSolutions")
         assert nag["conclusion"] == "success"
         return {
-            (finding["acknowledgedAt"].partition("/")[2], finding["ruleName"])
+            (finding["acknowledgedAt"].partition("/")[2], _IMPORT.sub("<import>", finding["ruleName"]))
             for finding in nag["suppressedViolations"]
         }
 

@@ -3,6 +3,7 @@
 import json
 
 from data_plane.routes import ROUTES
+from identity.routes import ROUTES as IDENTITY_ROUTES
 from tests.infrastructure.assembly import Assembly
 
 # Route key to service. Written out, so that a path that changes hands is noticed here.
@@ -14,6 +15,10 @@ TARGETS = {
     "ANY /v1/leases/release": "data_plane",
     "ANY /v1/health": "data_plane",
     "ANY /v1/ready": "data_plane",
+    "ANY /v1/auth/{proxy+}": "identity",
+    "ANY /v1/whoami": "identity",
+    "ANY /v1/orgs": "identity",
+    "ANY /v1/orgs/{proxy+}": "identity",
     "$default": "control_plane",
 }
 
@@ -53,8 +58,16 @@ def test_the_api_may_call_each_alias_for_its_own_routes_only(each: Assembly) -> 
 
 def test_the_api_sends_the_data_plane_every_path_that_it_serves(each: Assembly) -> None:
     """The stacks may not import a function, so that the paths stand in both: this keeps them the same."""
-    keys = {route["RouteKey"] for route in each.resources("Api", "AWS::ApiGatewayV2::Route").values()}
-    assert keys - {"$default"} == {f"ANY {path}" for path in ROUTES}
+    assert {key for key, service in TARGETS.items() if service == "data_plane"} == {f"ANY {path}" for path in ROUTES}
+
+
+def test_the_api_sends_identity_every_path_that_it_serves() -> None:
+    patterns = [key.removeprefix("ANY ") for key, service in TARGETS.items() if service == "identity"]
+    exact = {pattern for pattern in patterns if "{" not in pattern}
+    below = tuple(pattern.removesuffix("{proxy+}") for pattern in patterns if "{" in pattern)
+    assert len(exact) + len(below) == len(patterns)
+    for path in IDENTITY_ROUTES:
+        assert path in exact or path.startswith(below)
 
 
 def test_default_stage_throttles(each: Assembly) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from stacks.secrets import PURPOSE_TAG
 from tests.infrastructure.assembly import Assembly, Properties
+from tools import rotate_secret
 
 TABLE = "AWS::DynamoDB::GlobalTable"
 BUCKET = "AWS::S3::Bucket"
@@ -82,7 +84,7 @@ def test_a_customer_key_encrypts_table_and_archive(synthesized: Callable[[str], 
     assert replica(assembly)["SSESpecification"] == {"KMSMasterKeyId": arn}
     (rule,) = archive(assembly)["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": arn}
-    assert assembly.only("Data", SECRET)["KmsKeyId"] == arn
+    assert [secret["KmsKeyId"] for secret in assembly.resources("Data", SECRET).values()] == [arn] * 4
 
 
 @pytest.mark.parametrize("environment", ["local", "dev"])
@@ -91,16 +93,31 @@ def test_other_environments_pay_for_no_key(synthesized: Callable[[str], Assembly
     assert not assembly.resources("Data", "AWS::KMS::Key")
     (rule,) = archive(assembly)["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
-    assert "KmsKeyId" not in assembly.only("Data", SECRET)
+    assert not any("KmsKeyId" in secret for secret in assembly.resources("Data", SECRET).values())
 
 
-def test_the_signing_keys_start_with_one_that_nobody_chose(each: Assembly) -> None:
-    secret = each.only("Data", SECRET)
-    assert "SecretString" not in secret
-    assert "Name" not in secret
-    made = secret["GenerateSecretString"]
-    assert json.loads(made.pop("SecretStringTemplate")) == {"previous": ""}
-    assert made == {"GenerateStringKey": "current", "PasswordLength": 64, "ExcludePunctuation": True}
+def test_every_secret_starts_with_one_key_that_nobody_chose(each: Assembly) -> None:
+    secrets = each.resources("Data", SECRET).values()
+    assert len(secrets) == 4
+    for secret in secrets:
+        assert "SecretString" not in secret
+        assert "Name" not in secret
+        made = dict(secret["GenerateSecretString"])
+        assert json.loads(made.pop("SecretStringTemplate")) == {"previous": ""}
+        assert made == {"GenerateStringKey": "current", "PasswordLength": 64, "ExcludePunctuation": True}
+
+
+@pytest.mark.parametrize("purpose", ["Signing", "Token", "Operator", "Credentials"])
+def test_every_secret_is_found_by_its_output(each: Assembly, purpose: str) -> None:
+    output = each.raw("Data")["Outputs"][f"{purpose}SecretArn"]
+    assert output["Value"] == {"Ref": each.secret(purpose)}
+
+
+def test_every_secret_says_what_it_is_for(each: Assembly) -> None:
+    """By this tag the rotation knows how long a key must stay valid."""
+    tags = [{tag["Key"]: tag["Value"] for tag in secret["Tags"]} for secret in each.resources("Data", SECRET).values()]
+    assert rotate_secret.PURPOSE_TAG == PURPOSE_TAG
+    assert {tag[PURPOSE_TAG] for tag in tags} == rotate_secret.PURPOSES.keys()
 
 
 def archive(assembly: Assembly) -> Properties:

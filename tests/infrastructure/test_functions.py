@@ -1,6 +1,7 @@
 """What every function has in common, and what each may do."""
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from aws_cdk.assertions import Template
 
 import stacks.function
 import stacks.layers
+import stacks.registry
+from sluice.repository import keys
 from stacks.function import FunctionSpec, ServiceFunction, _code
 from stacks.layers import ServiceLayers
 from stacks.settings import ENVIRONMENTS, WheelTarget
@@ -20,6 +23,7 @@ from tests.infrastructure.assembly import Assembly, new_app
 TABLE_ACTIONS = {
     "data_plane": {
         "dynamodb:BatchGetItem",
+        "dynamodb:ConditionCheckItem",
         "dynamodb:DeleteItem",
         "dynamodb:GetItem",
         "dynamodb:PutItem",
@@ -34,9 +38,37 @@ TABLE_ACTIONS = {
         "dynamodb:PutItem",
         "dynamodb:Query",
     },
+    "identity": {
+        "dynamodb:BatchGetItem",
+        "dynamodb:ConditionCheckItem",
+        "dynamodb:DeleteItem",
+        "dynamodb:GetItem",
+        "dynamodb:PutItem",
+        "dynamodb:Query",
+        "dynamodb:UpdateItem",
+    },
 }
 INDEX_ACTIONS = {"dynamodb:Query"}
-QUERIED_INDEXES = {"data_plane": [], "control_plane": ["GSI1", "GSI2", "GSI3", "GSI4"]}
+QUERIED_INDEXES = {
+    "data_plane": [],
+    "control_plane": ["GSI1", "GSI2", "GSI3", "GSI4"],
+    "identity": ["GSI1", "GSI3"],
+}
+# The secrets of each function, by the variable that names them to it.
+SECRETS = {
+    "data_plane": {"SLUICE_SIGNING_SECRET": "Signing", "SLUICE_TOKEN_SECRET": "Token"},
+    "control_plane": {
+        "SLUICE_SIGNING_SECRET": "Signing",
+        "SLUICE_TOKEN_SECRET": "Token",
+        "SLUICE_OPERATOR_SECRET": "Operator",
+    },
+    "identity": {
+        "SLUICE_SIGNING_SECRET": "Signing",
+        "SLUICE_TOKEN_SECRET": "Token",
+        "SLUICE_OPERATOR_SECRET": "Operator",
+        "SLUICE_CREDENTIALS_SECRET": "Credentials",
+    },
+}
 SERVICES = tuple(TABLE_ACTIONS)
 KEY_ACTIONS = {
     "kms:Decrypt",
@@ -48,8 +80,24 @@ KEY_ACTIONS = {
 }
 TRACE_ACTIONS = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 LOG_ACTIONS = {"logs:CreateLogStream", "logs:PutLogEvents"}
+OBJECT_ACTIONS = {"s3:AbortMultipartUpload", "s3:PutObject"}
 SECRET_ACTIONS = {"secretsmanager:GetSecretValue"}
 SECRET_KEY_ACTIONS = {"kms:Decrypt"}
+WRITES = {"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
+READS = {"dynamodb:BatchGetItem", "dynamodb:ConditionCheckItem", "dynamodb:GetItem", "dynamodb:Query"}
+
+
+def leading(pattern: str) -> dict[str, Any]:
+    return {"ForAnyValue:StringLike": {"dynamodb:LeadingKeys": [pattern]}}
+
+
+NO_REGISTRY_WRITES = (WRITES, leading("_/*"))
+NO_CLIENT_READS = (READS, leading("_/CLIENT#*"))
+DENIED = {
+    "data_plane": [NO_REGISTRY_WRITES, NO_CLIENT_READS],
+    "control_plane": [NO_REGISTRY_WRITES, NO_CLIENT_READS],
+    "identity": [],
+}
 
 
 def actions_of(statement: Any) -> list[str]:
@@ -72,7 +120,7 @@ def test_the_functions_are_these(each: Assembly) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
     (policy,) = policies_of(each, service)
-    statements = policy["PolicyDocument"]["Statement"]
+    statements = allowed(policy)
     found = {frozenset(actions_of(statement)): statement for statement in statements}
     table_actions = frozenset(TABLE_ACTIONS[service])
     expected = [table_actions, TRACE_ACTIONS, LOG_ACTIONS, SECRET_ACTIONS]
@@ -82,7 +130,6 @@ def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
         expected.append(INDEX_ACTIONS)
     assert found.keys() == {frozenset(actions) for actions in expected}
     assert len(statements) == len(expected)
-    assert {statement["Effect"] for statement in statements} == {"Allow"}
 
     (table,) = each.resources("Data", "AWS::DynamoDB::GlobalTable")
     assert each.exported("Data", found[table_actions]["Resource"]) == {"Fn::GetAtt": [table, "Arn"]}
@@ -98,13 +145,42 @@ def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
         assert use_of_key["Condition"]["StringEquals"].keys() == {"kms:ViaService"}
 
 
+def allowed(policy: Any) -> list[Any]:
+    return [statement for statement in policy["PolicyDocument"]["Statement"] if statement["Effect"] == "Allow"]
+
+
+def denials(assembly: Assembly, policy: Any) -> list[tuple[set[str], Any]]:
+    """Actions and condition of each denial; all are about the table."""
+    statements = [statement for statement in policy["PolicyDocument"]["Statement"] if statement["Effect"] == "Deny"]
+    (table,) = assembly.resources("Data", "AWS::DynamoDB::GlobalTable")
+    for statement in statements:
+        assert assembly.exported("Data", statement["Resource"]) == {"Fn::GetAtt": [table, "Arn"]}
+    return [(set(actions_of(statement)), statement["Condition"]) for statement in statements]
+
+
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_function_reads_the_signing_secret_and_no_other(each: Assembly, service: str) -> None:
+def test_only_identity_writes_the_registry_and_reads_clients(each: Assembly, service: str) -> None:
     (policy,) = policies_of(each, service)
-    found = {frozenset(actions_of(statement)): statement for statement in policy["PolicyDocument"]["Statement"]}
-    (secret,) = each.resources("Data", "AWS::SecretsManager::Secret")
+    assert denials(each, policy) == DENIED[service]
+
+
+def test_the_denied_patterns_are_those_of_the_keys() -> None:
+    """The stacks may not import the keys, so that the beginnings stand in both: this keeps them the same."""
+    clients, registry = stacks.registry.CLIENT_ITEMS, stacks.registry.REGISTRY_ITEMS
+    assert fnmatchcase(keys.client("a" * 20).pk, clients)
+    for key in (keys.client("x"), keys.revoked_token("x"), keys.namespace_by_name("x"), keys.job("_", "x")):
+        assert fnmatchcase(key.pk, registry)
+    for key in (keys.entity("_x", "CLIENT"), keys.org_settings("a"), keys.app_settings("a", "_")):
+        assert not fnmatchcase(key.pk, registry)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_function_reads_its_own_secrets_and_no_other(each: Assembly, service: str) -> None:
+    (policy,) = policies_of(each, service)
+    found = {frozenset(actions_of(statement)): statement for statement in allowed(policy)}
+    secrets = sorted(SECRETS[service].values())
     read = found[frozenset(SECRET_ACTIONS)]
-    assert each.exported("Data", read["Resource"]) == {"Ref": secret}
+    assert each.secrets(read["Resource"]) == secrets
     assert "Condition" not in read
     if each.settings.customer_managed_key:
         (key,) = each.resources("Data", "AWS::KMS::Key")
@@ -113,7 +189,7 @@ def test_a_function_reads_the_signing_secret_and_no_other(each: Assembly, servic
         condition = decrypt["Condition"]["StringEquals"]
         assert condition.keys() == {"kms:ViaService", "kms:EncryptionContext:SecretARN"}
         assert condition["kms:ViaService"]["Fn::Join"][1][0] == "secretsmanager."
-        assert each.exported("Data", condition["kms:EncryptionContext:SecretARN"]) == {"Ref": secret}
+        assert each.secrets(condition["kms:EncryptionContext:SecretARN"]) == secrets
 
 
 def test_no_function_shares_its_role_or_log_group(each: Assembly) -> None:
@@ -127,11 +203,11 @@ def test_no_function_shares_its_role_or_log_group(each: Assembly) -> None:
         assert len(policy["Roles"]) == 1
 
 
-def test_only_tracing_has_a_wildcard(each: Assembly) -> None:
+def test_only_tracing_and_the_archive_have_a_wildcard(each: Assembly) -> None:
     for statement in each.statements("AWS::IAM::Policy"):
         assert not [action for action in actions_of(statement) if "*" in action]
         if "*" in str(statement["Resource"]):
-            assert set(actions_of(statement)) == TRACE_ACTIONS
+            assert set(actions_of(statement)) in (TRACE_ACTIONS, {"s3:DeleteObjectVersion"}, OBJECT_ACTIONS)
 
 
 def test_roles_have_no_managed_policy_and_serve_lambda_only(each: Assembly) -> None:
@@ -203,7 +279,7 @@ def test_alias_points_to_the_published_version(each: Assembly, service: str) -> 
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ("local", {"SLUICE_STORE_TIMEOUT_MS": "5000", "SLUICE_OPEN_NAMESPACE": "default"}),
+        ("local", {"SLUICE_STORE_TIMEOUT_MS": "5000"}),
         ("dev", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
         ("staging", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
         ("prod", {"SLUICE_STORE_TIMEOUT_MS": "2000"}),
@@ -216,8 +292,8 @@ def test_environment_variables(
     variables = dict(assembly.functions()[service]["Environment"]["Variables"])
     (table,) = assembly.resources("Data", "AWS::DynamoDB::GlobalTable")
     assert assembly.exported("Data", variables.pop("SLUICE_TABLE")) == {"Ref": table}
-    (secret,) = assembly.resources("Data", "AWS::SecretsManager::Secret")
-    assert assembly.exported("Data", variables.pop("SLUICE_SIGNING_SECRET")) == {"Ref": secret}
+    for variable, purpose in SECRETS[service].items():
+        assert assembly.exported("Data", variables.pop(variable)) == {"Ref": assembly.secret(purpose)}
     assert variables == {
         "SLUICE_ENVIRONMENT": environment,
         "POWERTOOLS_SERVICE_NAME": service,

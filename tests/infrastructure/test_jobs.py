@@ -5,7 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from tests.infrastructure.assembly import Assembly
-from tests.infrastructure.test_functions import KEY_ACTIONS, LOG_ACTIONS, TRACE_ACTIONS, actions_of
+from tests.infrastructure.test_functions import (
+    KEY_ACTIONS,
+    LOG_ACTIONS,
+    READS,
+    TRACE_ACTIONS,
+    actions_of,
+    allowed,
+    denials,
+    leading,
+)
 
 STACK = "Jobs"
 SERVICE = "rollup"
@@ -20,6 +29,10 @@ TABLE_ACTIONS = {
     "dynamodb:UpdateItem",
 }
 INDEX_ACTIONS = {"dynamodb:Query"}
+AGE_ACTIONS = {"secretsmanager:DescribeSecret"}
+LIST_ACTIONS = {"s3:ListBucketVersions"}
+EMPTY_ACTIONS = {"s3:DeleteObjectVersion"}
+AGED = ("Signing", "Token", "Operator")
 QUEUE = "AWS::SQS::Queue"
 
 
@@ -27,11 +40,16 @@ def test_it_is_the_only_function(each: Assembly) -> None:
     assert each.functions(STACK).keys() == {SERVICE}
 
 
-def test_it_has_no_signing_secret_and_no_open_namespace(each: Assembly) -> None:
-    """It answers nobody."""
+def test_it_is_told_which_secrets_age_and_where_the_archive_is(each: Assembly) -> None:
+    """It answers nobody, so it needs the value of none."""
     variables = dict(each.functions(STACK)[SERVICE]["Environment"]["Variables"])
     (table,) = each.resources("Data", "AWS::DynamoDB::GlobalTable")
     assert each.exported("Data", variables.pop("SLUICE_TABLE")) == {"Ref": table}
+    assert each.exported("Data", variables.pop("SLUICE_ARCHIVE_BUCKET")) == {"Ref": archive_name(each)}
+    separator, parts = variables.pop("SLUICE_AGED_SECRETS")["Fn::Join"]
+    arns = [part for part in parts if part != ","]
+    assert (separator, parts) == ("", [arns[0], ",", arns[1], ",", arns[2]])
+    assert [each.exported("Data", arn) for arn in arns] == [{"Ref": each.secret(purpose)} for purpose in AGED]
     assert variables == {
         "SLUICE_ENVIRONMENT": each.settings.name,
         "SLUICE_STORE_TIMEOUT_MS": str(each.settings.store_timeout_ms),
@@ -43,14 +61,13 @@ def test_it_has_no_signing_secret_and_no_open_namespace(each: Assembly) -> None:
 
 def test_permissions_are_exactly_these(each: Assembly) -> None:
     policy = each.only(STACK, "AWS::IAM::Policy")
-    statements = policy["PolicyDocument"]["Statement"]
+    statements = allowed(policy)
     found = {frozenset(actions_of(statement)): statement for statement in statements}
-    expected = [TABLE_ACTIONS, INDEX_ACTIONS, TRACE_ACTIONS, LOG_ACTIONS]
+    expected = [TABLE_ACTIONS, INDEX_ACTIONS, TRACE_ACTIONS, LOG_ACTIONS, AGE_ACTIONS, LIST_ACTIONS, EMPTY_ACTIONS]
     if each.settings.customer_managed_key:
         expected.append(KEY_ACTIONS)
     assert found.keys() == {frozenset(actions) for actions in expected}
     assert len(statements) == len(expected)
-    assert {statement["Effect"] for statement in statements} == {"Allow"}
     (table,) = each.resources("Data", "AWS::DynamoDB::GlobalTable")
     assert each.exported("Data", found[frozenset(TABLE_ACTIONS)]["Resource"]) == {"Fn::GetAtt": [table, "Arn"]}
     indexes = [resource["Fn::Join"][1] for resource in found[frozenset(INDEX_ACTIONS)]["Resource"]]
@@ -63,6 +80,36 @@ def test_permissions_are_exactly_these(each: Assembly) -> None:
         (key,) = each.resources("Data", "AWS::KMS::Key")
         assert each.exported("Data", use_of_key["Resource"]) == {"Fn::GetAtt": [key, "Arn"]}
         assert use_of_key["Condition"]["StringEquals"].keys() == {"kms:ViaService"}
+
+
+def archive_name(assembly: Assembly) -> str:
+    (name,) = (n for n, b in assembly.resources("Data", "AWS::S3::Bucket").items() if "LoggingConfiguration" in b)
+    return name
+
+
+def test_it_may_empty_the_archive_of_a_namespace_and_read_none_of_it(each: Assembly) -> None:
+    found = {frozenset(actions_of(one)): one for one in allowed(each.only(STACK, "AWS::IAM::Policy"))}
+    bucket = {"Fn::GetAtt": [archive_name(each), "Arn"]}
+    listed = found[frozenset(LIST_ACTIONS)]
+    assert each.exported("Data", listed["Resource"]) == bucket
+    assert listed["Condition"] == {"StringLike": {"s3:prefix": ["archive/ns=*"]}}
+    start, end = found[frozenset(EMPTY_ACTIONS)]["Resource"]["Fn::Join"][1]
+    assert (each.exported("Data", start), end) == (bucket, "/archive/ns=*")
+
+
+def test_it_may_ask_for_the_age_of_three_secrets_and_for_no_value(each: Assembly) -> None:
+    found = {frozenset(actions_of(one)): one for one in allowed(each.only(STACK, "AWS::IAM::Policy"))}
+    described = found[frozenset(AGE_ACTIONS)]["Resource"]
+    assert each.secrets(described) == sorted(AGED)
+
+
+def test_it_removes_clients_without_seeing_them(each: Assembly) -> None:
+    clients = leading("_/CLIENT#*")
+    assert denials(each, each.only(STACK, "AWS::IAM::Policy")) == [
+        # CDK joins the statements that differ by their actions only.
+        (READS | {"dynamodb:PutItem", "dynamodb:UpdateItem"}, clients),
+        ({"dynamodb:DeleteItem"}, {**clients, "StringEquals": {"dynamodb:ReturnValues": "ALL_OLD"}}),
+    ]
 
 
 def test_its_role_serves_lambda_only(each: Assembly) -> None:

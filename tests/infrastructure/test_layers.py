@@ -16,7 +16,7 @@ SERVICES = {"bedrock", "dynamodb", "events", "pricing", "s3", "secretsmanager", 
 IMPORTS = """
 import json, sys
 sys.path[:0] = [sys.argv[1]]
-import boto3, pydantic, zoneinfo, tzdata
+import boto3, jwt, pydantic, zoneinfo, tzdata
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 for service in json.loads(sys.argv[2]):
@@ -25,7 +25,7 @@ class Body(pydantic.BaseModel):
     amount: int
 assert Body.model_validate_json('{"amount": 3}').amount == 3
 app = APIGatewayHttpResolver(enable_validation=True)
-for name in ("boto3", "botocore", "pydantic_core", "aws_lambda_powertools", "tzdata", "urllib3"):
+for name in ("boto3", "botocore", "jwt", "pydantic_core", "aws_lambda_powertools", "tzdata", "urllib3"):
     print(name, sys.modules[name].__file__)
 """
 
@@ -42,7 +42,7 @@ def test_the_local_layer_is_all_that_a_function_needs() -> None:
     )
     assert done.returncode == 0, done.stderr
     places = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert len(places) == 6
+    assert len(places) == 7
     assert all(Path(place).is_relative_to(python) for place in places.values())
 
 

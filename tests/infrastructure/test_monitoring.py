@@ -19,6 +19,7 @@ EXPECTED = {
     "DataPlane-FailOpenAdmissions": (0, 1),
     "DataPlane-GiveBacksLost": (10, 1),
     "DataPlane-InternalErrors": (0, 1),
+    "DataPlane-StandingLookupsFailed": (0, 1),
     "DataPlane-StoreAmbiguousWrites": (10, 1),
     "DataPlane-StoreConflicts": (100, 1),
     "DataPlane-StoreThrottles": (100, 1),
@@ -27,19 +28,50 @@ EXPECTED = {
     "ControlPlane-Latency-P99": (1_000, 3),
     "ControlPlane-Throttled-Count": (0, 1),
     "ControlPlane-InternalErrors": (0, 1),
+    "ControlPlane-StandingLookupsFailed": (0, 1),
     "ControlPlane-StoreAmbiguousWrites": (10, 1),
     "ControlPlane-StoreConflicts": (100, 1),
     "ControlPlane-StoreThrottles": (100, 1),
     "ControlPlane-Unavailable": (5, 1),
+    "Identity-Fault-Count": (5, 1),
+    "Identity-Latency-P99": (1_000, 3),
+    "Identity-Throttled-Count": (0, 1),
+    "Identity-InternalErrors": (0, 1),
+    "Identity-StandingLookupsFailed": (0, 1),
+    "Identity-StoreAmbiguousWrites": (10, 1),
+    "Identity-StoreConflicts": (100, 1),
+    "Identity-StoreThrottles": (100, 1),
+    "Identity-Unavailable": (5, 1),
     "Rollup-Fault-Count": (2, 1),
     "Rollup-Latency-P99": (50_000, 3),
     "Rollup-Throttled-Count": (2, 1),
     "Rollup-JobsFailed": (0, 1),
+    "Rollup-SecretsTooOld": (0, 1),
     "Rollup-StoreAmbiguousWrites": (10, 1),
     "Rollup-StoreConflicts": (100, 1),
     "Rollup-StoreThrottles": (100, 1),
     "Rollup-Unavailable": (5, 1),
     "Undelivered-Queue-Message-Count-Max": (0, 1),
+    "Aggregator-Fault-Count": (2, 1),
+    "Aggregator-Iterator-Age-Max": (600_000, 1),
+    "Aggregator-Latency-P99": (50_000, 3),
+    "Aggregator-Throttled-Count": (2, 1),
+    "Aggregator-InternalErrors": (0, 1),
+    "Aggregator-StoreAmbiguousWrites": (10, 1),
+    "Aggregator-StoreConflicts": (100, 1),
+    "Aggregator-StoreThrottles": (100, 1),
+    "Aggregator-StreamFailures": (10, 1),
+    "Aggregator-StreamGaps": (0, 1),
+    "Aggregator-Unavailable": (5, 1),
+    "AggregatorFailures-Queue-Message-Count-Max": (0, 1),
+    "Archiver-Fault-Count": (2, 1),
+    "Archiver-Iterator-Age-Max": (600_000, 1),
+    "Archiver-Latency-P99": (50_000, 3),
+    "Archiver-Throttled-Count": (2, 1),
+    "Archiver-StoreThrottles": (100, 1),
+    "Archiver-StreamFailures": (10, 1),
+    "Archiver-Unavailable": (5, 1),
+    "ArchiverFailures-Queue-Message-Count-Max": (0, 1),
     "Table-TransactionConflict": (100, 1),
     "Table-Read-Throttled-Events": (0, 3),
     "Table-Write-Throttled-Events": (0, 3),
@@ -49,6 +81,7 @@ ALARMED_SIGNALS = {
         Signal.FAIL_OPEN_ADMISSIONS,
         Signal.GIVE_BACKS_LOST,
         Signal.INTERNAL_ERRORS,
+        Signal.STANDING_LOOKUPS_FAILED,
         Signal.STORE_AMBIGUOUS_WRITES,
         Signal.STORE_CONFLICTS,
         Signal.STORE_THROTTLES,
@@ -56,6 +89,15 @@ ALARMED_SIGNALS = {
     },
     "control_plane": {
         Signal.INTERNAL_ERRORS,
+        Signal.STANDING_LOOKUPS_FAILED,
+        Signal.STORE_AMBIGUOUS_WRITES,
+        Signal.STORE_CONFLICTS,
+        Signal.STORE_THROTTLES,
+        Signal.UNAVAILABLE,
+    },
+    "identity": {
+        Signal.INTERNAL_ERRORS,
+        Signal.STANDING_LOOKUPS_FAILED,
         Signal.STORE_AMBIGUOUS_WRITES,
         Signal.STORE_CONFLICTS,
         Signal.STORE_THROTTLES,
@@ -63,14 +105,39 @@ ALARMED_SIGNALS = {
     },
     "rollup": {
         Signal.JOBS_FAILED,
+        Signal.SECRETS_TOO_OLD,
         Signal.STORE_AMBIGUOUS_WRITES,
         Signal.STORE_CONFLICTS,
         Signal.STORE_THROTTLES,
         Signal.UNAVAILABLE,
     },
+    "aggregator": {
+        Signal.INTERNAL_ERRORS,
+        Signal.STORE_AMBIGUOUS_WRITES,
+        Signal.STORE_CONFLICTS,
+        Signal.STORE_THROTTLES,
+        Signal.STREAM_FAILURES,
+        Signal.STREAM_GAPS,
+        Signal.UNAVAILABLE,
+    },
+    "archiver": {Signal.STORE_THROTTLES, Signal.STREAM_FAILURES, Signal.UNAVAILABLE},
 }
-ALARM_NAMES = {"data_plane": "DataPlane", "control_plane": "ControlPlane", "rollup": "Rollup"}
-STACKS = {"data_plane": "Api", "control_plane": "Api", "rollup": "Jobs"}
+ALARM_NAMES = {
+    "data_plane": "DataPlane",
+    "control_plane": "ControlPlane",
+    "identity": "Identity",
+    "rollup": "Rollup",
+    "aggregator": "Aggregator",
+    "archiver": "Archiver",
+}
+STACKS = {
+    "data_plane": "Api",
+    "control_plane": "Api",
+    "identity": "Api",
+    "rollup": "Jobs",
+    "aggregator": "Streams",
+    "archiver": "Streams",
+}
 # The one alarm on what does not happen: so many runs a period at least, for so many periods.
 SILENCE = "Rollup-Usage-Count"
 
@@ -107,7 +174,7 @@ def test_signal_alarms_read_what_the_code_emits(prod: Assembly) -> None:
         found.setdefault(service, set()).add(alarm["MetricName"])
     assert found == ALARMED_SIGNALS
     # What the functions put into the dimension.
-    assert found.keys() == prod.functions().keys() | prod.functions("Jobs").keys()
+    assert found.keys() == {service for part in ("Api", "Jobs", "Streams") for service in prod.functions(part)}
 
 
 @pytest.mark.parametrize("service", STACKS)

@@ -23,27 +23,6 @@ def test_no_environment_says_what_to_add() -> None:
         chosen(None)
 
 
-def test_only_local_is_open_by_itself() -> None:
-    assert {name: settings.open_namespace for name, settings in ENVIRONMENTS.items()} == {
-        "local": "default",
-        "dev": None,
-        "staging": None,
-        "prod": None,
-    }
-
-
-def test_a_private_trial_opens_a_namespace_and_changes_nothing_else() -> None:
-    trial = chosen("dev", "default")
-    assert trial.open_namespace == "default"
-    assert dataclasses.replace(trial, open_namespace=None) == ENVIRONMENTS["dev"]
-
-
-@pytest.mark.parametrize("name", ["", "  ", 7])
-def test_an_open_namespace_needs_a_name(name: object) -> None:
-    with pytest.raises(SettingsError, match="needs a name"):
-        chosen("dev", name)
-
-
 def test_settings_can_not_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         ENVIRONMENTS["dev"].alarms = False  # type: ignore[misc]  # that this is refused is what is tested

@@ -128,8 +128,8 @@ def test_an_entity_registers_itself_by_asking(call: Call) -> None:
     call(body=BODY)
     (entity,) = of_kind("entity")
     assert entity["entity_id"] == {"S": "user-1"}
-    assert "parent_id" not in entity
+    assert entity["parent_id"] == {"S": "default"}
     (event,) = of_kind("audit")
-    assert (event["action"], event["actor"]) == ({"S": "entity.register"}, {"S": "open"})
+    assert (event["action"], event["actor"]) == ({"S": "entity.register"}, {"S": "client-default"})
     call(body=BODY)
     assert len(of_kind("entity")) == len(of_kind("audit")) == 1

@@ -313,3 +313,14 @@ def test_members_that_ask_and_stand_above_are_read_once(host: Host) -> None:
     host.store.taken_calls()
     take(host, ORG, rpm=1)
     assert host.store.taken_calls() == ["update"]
+
+
+def test_levels_show_the_limits_that_apply(host: Host) -> None:
+    """Hole: a bucket above has the defaults as well, which nobody is held to there."""
+    chain_of(host, ORG, USER)
+    host.put_limits({"rpm": per_minute(10), "tpm": per_minute(100)})
+    host.put_limits({"rpm": per_minute(3)}, own(ORG))
+    shown = {level.entity: [limit.limit for limit in level.limits] for level in take(host, rpm=3).levels}
+    assert shown == {USER: ["rpm", "tpm"], ORG: ["rpm"]}
+    (level,) = refused(host, rpm=1).levels
+    assert (level.entity, [limit.limit for limit in level.limits]) == (ORG, ["rpm"])

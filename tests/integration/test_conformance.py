@@ -2,7 +2,7 @@
 
 A simulation proves nothing if its table is kinder than the real one. Here generated sequences of calls run on both:
 every answer, every image, the items at the end and the stream must be the same. SLUICE_CONFORMANCE_SEQUENCES says how
-many.
+many, SLUICE_CONFORMANCE_FIRST with which to begin.
 """
 
 import os
@@ -33,7 +33,9 @@ from tests.simulation.store import PerfectWire, SimulatedStore
 from tests.simulation.table import SimulatedTable
 
 ENGINE: Final = os.environ.get("SLUICE_TEST_ENGINE", MINISTACK)
-SEQUENCES: Final = int(os.environ.get("SLUICE_CONFORMANCE_SEQUENCES", "1500"))
+SEQUENCES: Final = int(os.environ.get("SLUICE_CONFORMANCE_SEQUENCES", "5000"))
+FIRST: Final = int(os.environ.get("SLUICE_CONFORMANCE_FIRST", "0"))
+END: Final = FIRST + SEQUENCES
 PARTS: Final = 20
 # The items of so many sequences are compared by one read.
 TOGETHER: Final = 15
@@ -104,7 +106,7 @@ def items_at(keys: list[Key], store: Store) -> dict[Key, Item]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_generated_sequences_end_alike(simulated: SimulatedStore, real: DynamoStore, part: int) -> None:
-    seeds = range(part, SEQUENCES, PARTS)
+    seeds = range(FIRST + part, END, PARTS)
     for start in range(0, len(seeds), TOGETHER):
         together = seeds[start : start + TOGETHER]
         keys: list[Key] = []
@@ -151,7 +153,7 @@ def test_conditions_are_judged_alike(
 def test_what_the_product_writes_comes_to_the_same(real: DynamoStore, scenario: str, seed: int) -> None:
     """Every write of a simulation, with its faults and in its order, once more on the engine."""
     # A namespace of its own in the shared table.
-    seed += TRAFFIC_SEEDS * list(SCENARIOS).index(scenario)
+    seed += FIRST + TRAFFIC_SEEDS * list(SCENARIOS).index(scenario)
     table = JournalingTable()
     run_seed(SCENARIOS[scenario], seed, table=table)
     assert table.journal
@@ -197,7 +199,7 @@ def test_the_stream_tells_the_same_changes(
 ) -> None:
     real = DynamoStore(dynamodb, table, retries())
     # Tokens are one namespace for all tables of an engine: these sequences run here only.
-    for seed in range(SEQUENCES, SEQUENCES + STREAMED_SEQUENCES):
+    for seed in range(END, END + STREAMED_SEQUENCES):
         run_on_both(sequence(seed), simulated, real)
     expected: dict[Key, list[Change]] = {}
     for record in simulated.table.stream:

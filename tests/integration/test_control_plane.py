@@ -1,6 +1,5 @@
 """The control plane's handler, event in and answer out, on moto."""
 
-import importlib
 import io
 import json
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from control_plane import routes
 from sluice.core.limits import Limit, Scope
 from sluice.shell import Environment, build_services, logger, make_client
 from tests.fakes import CountingMeter
-from tests.http import TABLE, Call, caller_of, deployed, items_in_table, served_routes
+from tests.http import AS_NOBODY, TABLE, Call, caller_of, deployed, items_in_table, served_routes
 
 RPM = {"capacity": 60, "refill_period_seconds": 60}
 FULL_RPM = {"capacity": 60, "burst": 60, "refill_amount": 60, "refill_period_seconds": 60}
@@ -109,7 +108,7 @@ def test_the_log_has_the_route_and_never_an_id(call: Call, monkeypatch: pytest.M
 def test_effective_limits_are_read_past_the_cache(call: Call, handler_module: ModuleType) -> None:
     query = {"entity": "user-1", "resource": "gpt-4"}
     call("GET", EFFECTIVE, query=query)
-    environment = Environment("test", TABLE, 2000, None)
+    environment = Environment("test", TABLE, 2000)
     elsewhere = build_services(environment, make_client(environment), CountingMeter())
     elsewhere.limits.put("default", Scope(resource="gpt-4"), {"rpm": Limit(7, 7, 7, 60)})
     assert call("GET", EFFECTIVE, query=query).body["limits"]["rpm"]["capacity"] == 7
@@ -217,13 +216,9 @@ def test_every_route_of_the_router_is_in_the_table_of_routes(handler_module: Mod
     }
 
 
-def test_nobody_is_let_in_without_an_open_namespace(
-    monkeypatch: pytest.MonkeyPatch, call: Call, handler_module: ModuleType
-) -> None:
-    monkeypatch.delenv("SLUICE_OPEN_NAMESPACE")
-    importlib.reload(handler_module)
-    for method, path in (("GET", SYSTEM), ("PUT", RESOURCE), ("GET", "/nope")):
-        answer = call(method, path, BODY if method == "PUT" else None)
+def test_nobody_is_let_in_without_a_token(call: Call) -> None:
+    for method, path in (("GET", SYSTEM), ("PUT", RESOURCE), ("GET", "/v1/jobs")):
+        answer = call(method, path, BODY if method == "PUT" else None, caller=AS_NOBODY)
         assert (answer.status, answer.problem) == (401, "unauthorized")
     assert items_in_table() == []
 
@@ -238,9 +233,10 @@ def test_an_entity_is_created_changed_and_removed(call: Call) -> None:
     assert created.body == {
         "entity": "user-1",
         "name": None,
-        "parent": None,
+        "parent": "default",
         "cascade": True,
         "metadata": {},
+        "role": "other",
         "created_at": created.body["created_at"],
         "updated_at": created.body["created_at"],
     }

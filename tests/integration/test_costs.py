@@ -5,6 +5,7 @@ import os
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
+from bench.aggregator import UNITS_BOUND, AggregatorCosts
 from bench.costs import BOUNDS, Costs
 from local.engine import Endpoint, dynamodb_client
 from tests.engines import REFERENCE
@@ -27,3 +28,11 @@ def test_no_operation_costs_more_than_its_bound(metered: DynamoDBClient, table: 
         assert figure.write_units > 0 or bound.write_units == 0, f"{name} was not measured"
         assert figure.write_units <= bound.write_units or (reference and bound.transaction), name
         assert figure.read_units <= bound.read_units or not reference, name
+
+
+def test_counting_a_thousand_acquires_stays_within_its_bound(metered: DynamoDBClient, table: str) -> None:
+    """Two writes for a batch of a hundred, whatever it holds, and nothing read once the snapshots are known."""
+    figures = AggregatorCosts(metered, table).measure()
+    assert figures.records == 1_000
+    assert 20 <= figures.consumption.write_units <= UNITS_BOUND
+    assert figures.consumption.calls <= 23

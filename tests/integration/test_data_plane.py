@@ -1,7 +1,6 @@
 """The data plane's handler, event in and answer out, on moto."""
 
 import base64
-import importlib
 import io
 import json
 from collections.abc import Iterator
@@ -13,13 +12,25 @@ import pytest
 
 from data_plane import routes
 from sluice.core.errors import Ambiguous, Contended, SluiceError, Unavailable
+from sluice.core.identity import Role
 from sluice.core.limits import Limit, Scope
 from sluice.repository.keys import Key
 from sluice.repository.store import DynamoStore
 from sluice.services.acquire import Acquire
 from sluice.shell import Environment, build_services, logger, make_client
 from tests.fakes import CountingMeter
-from tests.http import TABLE, Call, caller_of, deployed, items_in_table, served_routes
+from tests.http import (
+    APP,
+    AS_NOBODY,
+    AS_OPERATOR,
+    TABLE,
+    Call,
+    authorized,
+    caller_of,
+    deployed,
+    items_in_table,
+    served_routes,
+)
 
 LIMITS = {"rpm": {"capacity": 3, "refill_period_seconds": 60}}
 BODY = {"entity": "user-1", "resource": "gpt-4", "consume": {"rpm": 1}, "limits": LIMITS}
@@ -87,7 +98,7 @@ def test_a_refusal_offers_the_amount_that_would_pass(call: Call) -> None:
 
 
 def test_stored_limits_are_used_where_a_call_brings_none(call: Call, handler_module: ModuleType) -> None:
-    environment = Environment("test", TABLE, 2000, None)
+    environment = Environment("test", TABLE, 2000)
     services = build_services(environment, make_client(environment), CountingMeter())
     services.limits.put("default", Scope(resource="gpt-4"), {"rpm": Limit(1, 1, 1, 60)})
     without = {name: value for name, value in BODY.items() if name != "limits"}
@@ -269,17 +280,24 @@ def test_every_route_of_the_router_is_in_the_table_of_routes(handler_module: Mod
     }
 
 
-def test_a_deployment_without_login_and_open_namespace_answers_nobody(
-    monkeypatch: pytest.MonkeyPatch, call: Call, handler_module: ModuleType
-) -> None:
-    monkeypatch.delenv("SLUICE_OPEN_NAMESPACE")
-    importlib.reload(handler_module)
+def test_nobody_is_let_in_without_a_token(call: Call) -> None:
     for body in (BODY, {"wrong": 1}):
-        answer = call(body=body)
+        answer = call(body=body, caller=AS_NOBODY)
         assert (answer.status, answer.problem) == (401, "unauthorized")
         assert answer.headers["WWW-Authenticate"] == "Bearer"
     assert items_in_table() == []
-    assert call("GET", "/v1/health").status == 200
+    assert call("GET", "/v1/health", caller=AS_NOBODY).status == 200
+
+
+def test_the_operator_key_opens_no_tenant(call: Call) -> None:
+    answer = call(body=BODY, caller=AS_OPERATOR)
+    assert (answer.status, answer.problem) == (401, "unauthorized")
+
+
+def test_limits_of_a_call_need_the_org_itself(call: Call) -> None:
+    answer = call(body=BODY, caller=authorized(APP, Role.APP))
+    assert (answer.status, answer.problem) == (403, "forbidden")
+    assert items_in_table() == []
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
@@ -348,15 +366,15 @@ def test_one_log_line_per_request_and_its_metrics_without_ids(
 
 
 def test_the_environment_is_read_in_one_place() -> None:
-    environment = Environment.read({"SLUICE_ENVIRONMENT": "e", "SLUICE_TABLE": "t", "SLUICE_OPEN_NAMESPACE": ""})
-    assert environment == Environment("e", "t", 2000, None)
+    environment = Environment.read({"SLUICE_ENVIRONMENT": "e", "SLUICE_TABLE": "t"})
+    assert environment == Environment("e", "t", 2000)
     with pytest.raises(KeyError):
         Environment.read({})
 
 
 def test_writes_are_sent_once(handler_module: ModuleType) -> None:
     """Hole: the SDK's defaults repeat a timed-out write."""
-    config: Any = make_client(Environment("e", "t", 1500, None)).meta.config
+    config: Any = make_client(Environment("e", "t", 1500)).meta.config
     assert config.retries == {"total_max_attempts": 1, "mode": "standard"}
     assert (config.read_timeout, config.connect_timeout) == (1.5, 1)
 

@@ -27,7 +27,7 @@ def call(handler_module: ModuleType) -> Call:
 
 @pytest.fixture
 def services(handler_module: ModuleType) -> Services:
-    environment = Environment("test", TABLE, 2000, None)
+    environment = Environment("test", TABLE, 2000)
     return build_services(environment, make_client(environment), CountingMeter())
 
 

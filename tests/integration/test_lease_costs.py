@@ -33,7 +33,7 @@ def metered(dynamodb_endpoint: Endpoint) -> DynamoDBClient:
 
 @pytest.fixture
 def services(metered: DynamoDBClient, table: str) -> Services:
-    services = build_services(Environment("bench", table, 10_000, None), metered, Uncounted())
+    services = build_services(Environment("bench", table, 10_000), metered, Uncounted())
     services.limits.put(NAMESPACE, Scope(resource=RESOURCE), LIMITS)
     services.limits.put(NAMESPACE, Scope("team", RESOURCE), LIMITS)
     services.entities.put(NAMESPACE, "team", EntityChange())

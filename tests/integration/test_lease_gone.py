@@ -124,7 +124,7 @@ def gathered(desk: Desk, *shards: int) -> Lease:
         )
         shares.append(Share(shard, bucket.generation, {"tpm": amount_milli}))
     member = LeaseMember(ENTITY, tuple(shares))
-    return Lease("gathered", NAMESPACE, RESOURCE, {"tpm": 60}, (member,), desk.host.clock.now_ms + 1_000)
+    return Lease("gathered", NAMESPACE, ENTITY, RESOURCE, {"tpm": 60}, (member,), desk.host.clock.now_ms + 1_000)
 
 
 def split_to(desk: Desk, count: int) -> None:

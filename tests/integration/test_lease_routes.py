@@ -30,7 +30,7 @@ LIMITS = {"rpm": Limit(10, 10, 1, 31_536_000), "tpm": Limit(1_000, 1_000, 1, 31_
 @pytest.fixture
 def handler_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     with deployed("data_plane.handler", monkeypatch) as module:
-        environment = Environment("test", TABLE, 2000, None)
+        environment = Environment("test", TABLE, 2000)
         services = build_services(environment, make_client(environment), CountingMeter())
         services.limits.put("default", Scope(resource="gpt-4"), LIMITS)
         yield module
@@ -239,7 +239,7 @@ def test_a_time_to_live_has_bounds(call: Call, ttl: Any) -> None:
 def test_without_keys_an_acquire_takes_nothing(call: Call) -> None:
     """Hole: tokens that were taken for an answer that can not be signed are gone."""
     secrets = boto3.client("secretsmanager")
-    (secret,) = secrets.list_secrets()["SecretList"]
+    (secret,) = [one for one in secrets.list_secrets()["SecretList"] if one["Name"] == "SIGNING"]
     secrets.put_secret_value(SecretId=secret["ARN"], SecretString='{"current": "", "previous": ""}')
     answer = call(body=ACQUIRE)
     assert (answer.status, answer.problem, answer.headers["Retry-After"]) == (503, "unavailable", "1")

@@ -34,7 +34,7 @@ def library(dynamodb_endpoint: Endpoint, table: str) -> Callable[[], Limiter]:
 
 @pytest.fixture
 def limits(dynamodb: DynamoDBClient, table: str) -> None:
-    services = build_services(Environment("test", table, 10_000, None), dynamodb, CountingMeter())
+    services = build_services(Environment("test", table, 10_000), dynamodb, CountingMeter())
     slow = {name: Limit(100, 100, 1, 31_536_000) for name in ("rpm", "tpm")}
     services.limits.put("acme", Scope(resource="gpt-4"), slow)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sluice.core.identity import Role
 from sluice.core.limits import Limit, Scope
 from sluice.edge.application import Caller
 from sluice.services.chains import AcquireRequest
@@ -52,7 +53,7 @@ def filled(call: Call) -> Call:
     """Three of everything."""
     call("PUT", "/v1/entities/team", {})
     call("PUT", "/v1/limits/resources/gpt-4", {"limits": {"rpm": RPM, "tpm": RPM}})
-    environment = Environment("test", TABLE, 2000, None)
+    environment = Environment("test", TABLE, 2000)
     services = build_services(environment, make_client(environment), CountingMeter())
     for number in (1, 2, 3):
         call("PUT", f"/v1/entities/user-{number}", {"parent": "team"})
@@ -129,7 +130,8 @@ def test_a_cursor_of_another_list_or_other_arguments(filled: Call) -> None:
 
 def test_a_cursor_of_another_tenant(filled: Call, handler_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     cursor = filled("GET", CHILDREN, query={"limit": "1"}).body["next_cursor"]
-    monkeypatch.setattr(handler_module.application, "_identify", lambda _event: Caller("elsewhere"))
+    elsewhere = Caller("elsewhere", "client", "elsewhere", Role.ORG)
+    monkeypatch.setattr(handler_module.application, "_identify", lambda _event, _access: elsewhere)
     answer = filled("GET", CHILDREN, query={"cursor": cursor})
     assert (answer.status, answer.problem, answer.body["field"]) == (400, "invalid-request", "cursor")
     assert [item["entity"] for item in all_items(filled, CHILDREN, {})] == ["foreign"]
@@ -137,10 +139,10 @@ def test_a_cursor_of_another_tenant(filled: Call, handler_module: ModuleType, mo
 
 def test_entities(filled: Call) -> None:
     items = all_items(filled, ENTITIES, {})
-    assert sorted(item["entity"] for item in items) == ["team", "user-1", "user-2", "user-3"]
+    assert sorted(item["entity"] for item in items) == ["app-1", "default", "team", "user-1", "user-2", "user-3"]
     for item in items:
         assert item == filled("GET", f"/v1/entities/{item['entity']}").body
-    assert len(filled("GET", ENTITIES).body["items"]) == 4
+    assert len(filled("GET", ENTITIES).body["items"]) == 6
 
 
 def test_children(filled: Call) -> None:
@@ -153,7 +155,7 @@ def test_children(filled: Call) -> None:
 def test_buckets(filled: Call) -> None:
     items = {item["limit"]: item for item in all_items(filled, "/v1/entities/user-3/buckets", {})}
     rpm = items["rpm"]
-    assert 57 <= rpm.pop("available") <= 58
+    assert 57 <= rpm.pop("available") <= 60
     assert rpm == {"resource": "gpt-4", "limit": "rpm", **FULL_RPM, "shards": 1, "call_limits": False}
     assert items["tpm"]["available"] == 60
     assert filled("GET", "/v1/entities/nobody/buckets").problem == "not-found"
@@ -197,11 +199,11 @@ def test_the_audit_says_who_and_what(call: Call) -> None:
     assert created == {
         "event_id": created["event_id"],
         "at": created["at"],
-        "actor": "open",
+        "actor": "client-default",
         "action": "entity.put",
         "target": "entities/user-1",
         "before": None,
-        "after": {"name": "User", "parent": None, "cascade": True, "metadata": {"seats": 3}, "version": 1},
+        "after": {"name": "User", "parent": "default", "cascade": True, "metadata": {"seats": 3}, "version": 1},
         "request_id": REQUEST_ID,
     }
     assert [item["at"] for item in items] == sorted((item["at"] for item in items), reverse=True)

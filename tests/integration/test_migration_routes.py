@@ -1,11 +1,11 @@
 """Migrations over HTTP, event in and answer out, on moto."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 import pytest
 
-from tests.http import REQUEST_ID, Call, caller_of, deployed, items_in_table
+from tests.http import AS_OPERATOR, NAMESPACE, REQUEST_ID, Answer, Call, caller_of, deployed, items_in_table
 
 MIGRATIONS = "/v1/migrations"
 
@@ -18,7 +18,12 @@ def handler_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 @pytest.fixture
 def call(handler_module: ModuleType) -> Call:
-    return caller_of(handler_module, "POST", MIGRATIONS)
+    send = caller_of(handler_module, "POST", MIGRATIONS)
+
+    def call(method: str = "POST", body: Mapping[str, object] | None = None) -> Answer:
+        return send(method, body={"org": NAMESPACE, **(body or {})}, caller=AS_OPERATOR)
+
+    return call
 
 
 def kinds() -> list[str]:
@@ -26,10 +31,10 @@ def kinds() -> list[str]:
 
 
 @pytest.mark.parametrize("body", [{}, {"dry_run": False}, {"legacy_namespace": None}, {"legacy_namespace": "default"}])
-def test_a_migration_is_started_as_a_job(call: Call, body: object) -> None:
+def test_a_migration_is_started_as_a_job(call: Call, body: Mapping[str, object]) -> None:
     answer = call(body=body)
     assert answer.status == 202
-    assert answer.headers["Location"] == f"/v1/jobs/{answer.body['id']}"
+    assert answer.headers["Location"] == f"/v1/jobs/{answer.body['id']}?org=default"
     assert answer.body == {
         "id": answer.body["id"],
         "kind": "migration",
@@ -74,7 +79,7 @@ def test_a_dry_run_does_not_touch_the_version(call: Call) -> None:
         ({"from": 1}, "from"),
     ],
 )
-def test_a_body_that_can_not_be_understood_changes_nothing(call: Call, body: object, field: str) -> None:
+def test_a_body_that_can_not_be_understood_changes_nothing(call: Call, body: Mapping[str, object], field: str) -> None:
     answer = call(body=body)
     assert (answer.status, answer.problem, answer.body["field"]) == (400, "invalid-request", field)
     assert items_in_table() == []

@@ -2,14 +2,17 @@
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import boto3
 import pytest
 
 from sluice.core.errors import Unavailable
+from sluice.repository.archive import archive_prefix
 from sluice.repository.jobs import Job, JobState
 from sluice.services.daily import MERGE_SHARDS
 from sluice.services.jobs import Step
@@ -37,7 +40,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 @pytest.fixture
 def services(module: ModuleType) -> Services:
-    environment = Environment("test", TABLE, 2000, None)
+    environment = Environment("test", TABLE, 2000)
     return build_services(environment, make_client(environment), CountingMeter())
 
 
@@ -90,8 +93,9 @@ def test_it_knows_the_kinds_of_jobs(services: Services) -> None:
 
 
 def test_a_quiet_minute_starts_the_days_work_and_the_next_does_it(module: ModuleType, services: Services) -> None:
-    assert run(module) == {"steps": 0, "finished": 0, "failed": 0, "left": 0, "started": 1}
-    assert run(module) == {"steps": 1, "finished": 1, "failed": 0, "left": 0, "started": 0}
+    quiet = {"steps": 0, "finished": 0, "failed": 0, "left": 0, "started": 1, "old_secrets": 0}
+    assert run(module) == quiet
+    assert run(module) == quiet | {"steps": 1, "finished": 1, "started": 0}
     assert run(module)["steps"] == 0
     assert services.jobs.open_jobs() == []
 
@@ -117,7 +121,8 @@ def test_it_stops_when_the_function_has_little_time_left(
     only(module, monkeypatch, endless=endless)
     services.jobs.start(TENANT, "endless", {})
     context.remaining_ms = 15_000
-    assert run(module, context) == {"steps": 0, "finished": 0, "failed": 0, "left": 1, "started": 1}
+    counts = run(module, context)
+    assert (counts["steps"], counts["left"], counts["started"]) == (0, 1, 1)
 
 
 def test_one_line_per_run_and_no_tenant_in_it(
@@ -173,6 +178,30 @@ def test_counts_reach_the_log(
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
     (counted,) = (line for line in metrics if "JobSteps" in line)
     assert (counted["JobSteps"], counted["JobsFailed"], counted["environment"]) == ([1.0], [1.0], "test")
+
+
+def test_it_looks_at_the_age_of_the_secrets_that_it_is_told(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One was made just now; the other is not there, so its age can not be learned."""
+    monkeypatch.setenv("SLUICE_AGED_SECRETS", f"{os.environ['SLUICE_TOKEN_SECRET']},arn:of:nothing")
+    only(module, monkeypatch)
+    assert [run(module)["old_secrets"] for _ in range(2)] == [1, 1]
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    assert [line["SecretsTooOld"] for line in metrics if "SecretsTooOld" in line] == [[1.0], [1.0]]
+
+
+def test_its_purge_empties_the_archive(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket: Any = boto3.resource("s3").create_bucket(Bucket="archive-test")
+    bucket.Versioning().enable()
+    for namespace in (TENANT, f"{TENANT}x"):
+        bucket.put_object(Key=f"{archive_prefix(namespace)}1", Body=b"x")
+    monkeypatch.setenv("SLUICE_ARCHIVE_BUCKET", bucket.name)
+    services = module._services()
+    services.jobs.start(TENANT, PURGE, {}, registry=True)
+    monkeypatch.setattr(module, "handler", module.build_handler(services))
+    run(module)
+    assert [version.object_key for version in bucket.object_versions.all()] == [f"{archive_prefix(TENANT + 'x')}1"]
 
 
 def test_a_run_that_can_not_read_the_table_fails_as_a_whole(

@@ -20,7 +20,7 @@ from sluice.services.registration import Registration
 from tests.fakes import FakeClock
 from tests.integration.conftest import ENTITY, NAMESPACE, RESOURCE, Host
 from tests.integration.test_idempotency import KEY, ask
-from tests.integration.test_shards import FIRST, YEAR_S, per_minute, shards_of, slow, split_all
+from tests.integration.test_shards import FIRST, YEAR_S, consumed_milli, per_minute, shards_of, slow, split_all
 
 TEN_MINUTES_MS = 600_000
 FAST = Limit(10**6, 10**6, 10**6, 1)
@@ -47,22 +47,149 @@ def lose_shard(host: Host, shard: int) -> None:
     host.store.inner.delete({"Key": {**keys.bucket_shard(FIRST, shard).attributes}})
 
 
-@pytest.mark.parametrize(("splits", "lost"), [(1, 1), (2, 3)])
-def test_a_bucket_with_a_missing_shard_is_whole_again_after_the_merge(
-    spread: Host, clock: FakeClock, splits: int, lost: int
-) -> None:
-    """A removal that broke off: the merge must not take the rest for the whole."""
-    spread.put_limits({"rpm": per_minute(100)})
-    spread.acquire(rpm=0)
+HOLES = [(1, (1,)), (2, (3,)), (2, (3, 2, 1)), (2, (1,)), (4, (15, 14, 13)), (4, (1, 4))]
+"""How often a bucket is split, and which shards it then loses."""
+
+
+def with_a_hole(host: Host, splits: int, lost: Sequence[int], **limits: Limit) -> None:
+    host.put_limits(limits)
+    host.acquire(**dict.fromkeys(limits, 0))
     for _ in range(splits):
-        split_all(spread)
-    lose_shard(spread, lost)
-    clock.advance(TEN_MINUTES_MS)
-    assert spread.sharding.merge(spread.bucket())
-    merged = spread.bucket()
-    assert (merged.shard_count, merged.limits["rpm"].parameters) == (1, per_minute(100).parameters)
-    assert merged.expires_at_s is not None
+        split_all(host)
+    for shard in lost:
+        lose_shard(host, shard)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize(("splits", "lost"), HOLES)
+def test_a_bucket_that_lost_shards_is_made_anew_by_who_asks_for_more_than_is_left(
+    spread: Host, start_host: Callable[[], Host], splits: int, lost: Sequence[int], keyed: bool
+) -> None:
+    """Hole: refused with a wait of a millisecond, again and again, until the daily merge."""
+    with_a_hole(spread, splits, lost, rpm=slow(100))
+    cold = start_host()
+    for asking, amount in ((spread, 60), (cold, 40)):
+        if keyed:
+            ask(asking, replace(KEY, text=f"{amount}"), rpm=amount)
+        else:
+            asking.acquire(rpm=amount)
+    assert {shard: image.shard_count for shard, image in shards_of(spread).items()} == {0: 1}
+    assert consumed_milli(spread) == 100_000
+    refused = cold.refused(rpm=1)
+    assert refused.retry_after_ms > 1
+    cold.clock.advance(refused.retry_after_ms)
+    cold.acquire(rpm=1)
+
+
+@pytest.mark.parametrize(("splits", "lost"), HOLES)
+def test_the_rate_of_lost_shards_comes_back(spread: Host, splits: int, lost: Sequence[int]) -> None:
+    """Requests that fit every share: whoever is refused, or chooses a shard that should be there, notices.
+
+    What was taken from the rest before that goes with it: one burst at most.
+    """
+    with_a_hole(spread, splits, lost, rpm=slow(160))
+    left = 160 - 160 * len(lost) // 2**splits
+    assert 160 <= spread.admitted_until_refused(rpm=1) <= 160 + left
+    assert consumed_milli(spread) == 160_000
+    assert spread.refused(rpm=1).retry_after_ms > 1
+
+
+def test_a_hole_costs_its_calls_once(spread: Host) -> None:
+    with_a_hole(spread, 1, (1,), rpm=slow(100))
+    spread.store.taken_calls()
     spread.acquire(rpm=60)
+    looks = ["consistent batch_get"] * 3
+    assert spread.store.taken_calls() == [*looks, "transact", "consistent batch_get", "put"]
+    spread.acquire(rpm=1)
+    assert spread.store.taken_calls() == ["update"]
+
+
+def test_a_shard_that_should_be_there_is_missed_once(spread: Host) -> None:
+    with_a_hole(spread, 1, (1,), rpm=slow(100))
+    spread.random.draw = lambda below: below - 1
+    spread.acquire(rpm=1)
+    spread.store.taken_calls()
+    spread.acquire(rpm=1)
+    assert spread.store.taken_calls() == ["update"]
+
+
+def test_what_only_seemed_lost_is_kept(spread: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal pictures, each torn by a merge and a split: the transaction finds the shard, and all is as it was."""
+    spread.put_limits({"rpm": slow(100)})
+    spread.acquire(rpm=40)
+    split_all(spread)
+    before = shards_of(spread)
+    batch_get = spread.store.inner.batch_get
+    pictures: list[int] = []
+
+    def torn(wanted: Sequence[keys.Key], *, consistent: bool = False) -> Any:
+        pictures.append(len(wanted))
+        return batch_get(wanted[:1] if len(pictures) <= 3 else wanted, consistent=consistent)
+
+    monkeypatch.setattr(spread.store.inner, "batch_get", torn)
+    spread.acquire(rpm=50)
+    assert {shard: image.generation for shard, image in shards_of(spread).items()} == {
+        shard: image.generation for shard, image in before.items()
+    }
+    assert consumed_milli(spread) == 90_000
+    assert pictures[:4] == [2, 2, 16, 2]
+
+
+def test_a_hole_is_closed_once(spread: Host, start_host: Callable[[], Host]) -> None:
+    """Somebody else is first, and spends: what they made is not removed with what was left."""
+    with_a_hole(spread, 1, (1,), rpm=slow(100))
+    other = start_host()
+
+    def first(verb: str, _request: Any) -> None:
+        if verb == "transact":
+            spread.store.before = None
+            other.acquire(rpm=70)
+
+    spread.store.before = first
+    assert spread.refused(rpm=60).retry_after_ms > 1
+    spread.acquire(rpm=30)
+    assert consumed_milli(spread) == 100_000
+
+
+def test_a_hole_is_not_closed_over_a_split(spread: Host, start_host: Callable[[], Host]) -> None:
+    """What is left is split just then: the new shard goes with the rest, and stands in nobody's way."""
+    with_a_hole(spread, 1, (1,), rpm=slow(100))
+    other = start_host()
+
+    def split(verb: str, _request: Any) -> None:
+        if verb == "transact":
+            spread.store.before = None
+            assert other.sharding.split(spread.bucket())
+
+    spread.store.before = split
+    spread.acquire(rpm=60)
+    assert list(shards_of(spread)) == [0]
+
+
+def test_an_explanation_of_a_hole_is_what_an_acquire_would_find(spread: Host) -> None:
+    with_a_hole(spread, 1, (1,), rpm=slow(100))
+    request = AcquireRequest(NAMESPACE, ENTITY, RESOURCE, {"rpm": 60})
+    assert spread.explain.explain(request).admissible
+    spread.acquire(rpm=60)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+@pytest.mark.parametrize(("splits", "lost"), [(1, 1), (2, 3)])
+def test_what_is_left_of_a_bucket_goes_with_the_daily_merge(
+    spread: Host, clock: FakeClock, splits: int, lost: int, busy: bool
+) -> None:
+    """Also where it is never full; the merge must not take the rest for the whole."""
+    with_a_hole(spread, splits, (lost,), rpm=per_minute(100))
+    clock.advance(TEN_MINUTES_MS)
+    if busy:
+        spread.random.draw = lambda _below: 0
+        spread.acquire(rpm=1)
+    assert spread.sharding.merge(spread.bucket())
+    assert shards_of(spread) == {}
+    spread.acquire(rpm=60)
+    made = spread.bucket()
+    assert (made.shard_count, made.limits["rpm"].parameters) == (1, per_minute(100).parameters)
+    assert made.expires_at_s is not None
 
 
 def test_half_a_merge_is_never_quoted(

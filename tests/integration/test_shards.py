@@ -495,16 +495,6 @@ def test_a_split_that_does_not_go_through_harms_nobody(host: Host, clock: FakeCl
     assert list(shards_of(host)) == [0]
 
 
-def test_a_removal_that_broke_off_leaves_a_bucket_that_works(spread: Host) -> None:
-    """Removed from the highest shard down: what is left must not be contended for ever."""
-    spread.put_limits({"rpm": slow(100)})
-    spread.acquire(rpm=0)
-    split_all(spread)
-    split_all(spread)
-    spread.store.inner.delete({"Key": {**keys.bucket_shard(FIRST, 3).attributes}})
-    assert spread.admitted_until_refused(rpm=1) == 75
-
-
 def test_levels_of_a_split_bucket_are_its_whole(spread: Host) -> None:
     spread.put_limits({"rpm": slow(1000)})
     spread.acquire(rpm=0)

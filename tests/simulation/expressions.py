@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from sluice.repository.wire import Item, Value
 from tests.simulation.language import parse_condition, parse_update
@@ -87,6 +87,40 @@ class Update:
     values: frozenset[str]
     attributes: frozenset[str]
     paths: tuple[Path, ...]
+
+
+class Placeholders(NamedTuple):
+    """What the expressions of one request use, and what is to be checked of the values."""
+
+    names: frozenset[str]
+    values: frozenset[str]
+    checks: tuple[Check, ...]
+
+
+class Compiled(NamedTuple):
+    """The expressions of one write. `used` is None where it has none."""
+
+    condition: Condition | None
+    update: Update | None
+    used: Placeholders | None
+
+
+@lru_cache(maxsize=EXPRESSIONS_MAX)
+def compile_write(condition_text: str | None, update_text: str | None, names: Names) -> Compiled:
+    condition = None if condition_text is None else compile_condition(condition_text, names)
+    update = None if update_text is None else compile_update(update_text, names)
+    return Compiled(condition, update, placeholders_of(condition, update))
+
+
+def placeholders_of(*expressions: Condition | Update | None) -> Placeholders | None:
+    given = [expression for expression in expressions if expression is not None]
+    if not given:
+        return None
+    return Placeholders(
+        frozenset().union(*(one.names for one in given)),
+        frozenset().union(*(one.values for one in given)),
+        tuple(check for one in given for check in one.checks),
+    )
 
 
 @lru_cache(maxsize=EXPRESSIONS_MAX)

@@ -82,6 +82,7 @@ class _Draw:
 class FaultPlan:
     """`calls`: the share of calls that fail somehow. `reads`: of reads that are stale, keys that stay unprocessed,
     pages that end early. `lag`: of changes that an index shows late. `skew_most_ms`: each clock is off by up to this.
+    `jumps`: of the looks at a clock that find it set anew, as far off as that.
     `aim`: chooses what happens to a write in place of a draw by weight.
     """
 
@@ -89,6 +90,7 @@ class FaultPlan:
     reads: float = 0.0
     lag: float = 0.0
     skew_most_ms: int = 0
+    jumps: float = 0.0
     crashes: bool = True
     aim: Callable[[Call, float], Fault | None] | None = None
 
@@ -106,8 +108,10 @@ PLANS: Final = (
     FaultPlan(calls=0.05, reads=0.1, lag=0.2, skew_most_ms=SKEW_MOST_MS),
     FaultPlan(calls=0.2, reads=0.3, lag=0.5, skew_most_ms=SKEW_MOST_MS),
     FaultPlan(calls=0.4, reads=0.5, lag=0.8, skew_most_ms=SKEW_MOST_MS),
+    FaultPlan(skew_most_ms=SKEW_MOST_MS, jumps=0.1),
+    FaultPlan(calls=0.2, reads=0.3, lag=0.5, skew_most_ms=SKEW_MOST_MS, jumps=0.05),
 )
-_PLAN_WEIGHTS: Final = (1, 2, 4, 8, 8)
+_PLAN_WEIGHTS: Final = (1, 2, 4, 8, 8, 2, 4)
 
 
 def draw_plan(random: Random) -> FaultPlan:

@@ -8,6 +8,7 @@ from sluice.repository import schema
 from sluice.repository.keys import Key
 from sluice.repository.wire import Item, Value
 from tests.simulation.refusals import Refusal, ValidationException
+from tests.simulation.values import text_bytes
 
 PARTITION_KEY_BYTES_MAX: Final = 2048
 SORT_KEY_BYTES_MAX: Final = 1024
@@ -83,5 +84,5 @@ def check_index_keys(item: Mapping[str, Value], wrong_type: Refusal) -> None:
             raise ValidationException(wrong_type, attribute)
         if not value:
             raise ValidationException(Refusal.INDEX_KEY_EMPTY, attribute)
-        if len(value.encode()) > most:
+        if text_bytes(value) > most:
             raise ValidationException(Refusal.INDEX_KEY_SIZE, attribute)

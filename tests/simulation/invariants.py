@@ -5,13 +5,17 @@ from collections.abc import Mapping
 
 from sluice.core.errors import Contended, LimitExceeded, Unavailable
 from sluice.core.limits import Limit
+from sluice.repository.items import BUCKET, decode_bucket
 from sluice.services.chains import AcquireRequest
-from tests.simulation.changes import Change
+from tests.simulation.changes import Change, LimitChange
 from tests.simulation.scenario import Violated
-from tests.simulation.world import RESOURCE, Host, Outcome, Request, World
+from tests.simulation.world import RESOURCE, START_MS, Host, Outcome, Request, World
 
 MILLI = 1000
 SLACK_MS = 100
+SHARDS_MAX = 16
+GENERATION_SPREAD = 1_000_000
+"""A generation is the creator's time in milliseconds times this, and something drawn."""
 Demand = Mapping[str, Mapping[str, int]]
 """Of each entity, in tokens, by limit."""
 
@@ -40,7 +44,11 @@ def _check_charge(request: Request, entity: str, name: str, charge: int, wanted:
 
 
 def nothing_is_minted(world: World) -> None:
-    """A write takes at least as much from the balances as it counts as consumed."""
+    """A write takes at least as much from the balances as it counts as consumed.
+
+    A split or a merge may not turn into balance what was above a burst and so never there: it is measured by what each
+    shard has up to its burst.
+    """
     for changes in world.changes.values():
         for change in changes:
             if change.is_created or change.is_removed or change.is_rebased or change.is_moved:
@@ -51,11 +59,79 @@ def nothing_is_minted(world: World) -> None:
                 rounding = len(limit.before) if change.is_merged else 0
                 if gained + limit.consumed > rounding:
                     raise Violated(f"{gained + limit.consumed} of {name} out of nothing: {change}")
+                if (change.is_split or change.is_merged) and _filled(change, limit) > len(limit.before):
+                    raise Violated(f"{_filled(change, limit)} of {name} out of an overflow: {change}")
+
+
+def _filled(change: Change, limit: LimitChange) -> int:
+    """By how much the shards together have more than before, as of the write."""
+    before, after = (
+        sum(min(state.level(change.time_ms), state.burst) for state in states) for states in (limit.before, limit.after)
+    )
+    return after - before
+
+
+def bursts_are_kept(world: World) -> None:
+    """Who spends begins from the burst at most, or from within the slack above it, as of the slowest clock."""
+    slowest_ms = min(world.skews_ms) - world.longest_request_ms
+    for changes in world.changes.values():
+        for change in changes:
+            if change.is_removed or change.is_moved or change.is_rebased:
+                continue
+            for name, limit in change.limits.items():
+                if limit.consumed <= 0:
+                    continue
+                # Which shard gave how much is not told where several did: an overflow may be cut in the same write.
+                taken = limit.consumed if len(limit.after) == 1 else 0
+                for state in limit.after:
+                    if state in limit.before:
+                        continue
+                    slack = SLACK_MS * state.amount // state.period_ms // MILLI * MILLI
+                    if state.level(change.time_ms + slowest_ms) + taken > state.burst + slack:
+                        raise Violated(f"{name} was spent from above its burst: {change}")
+
+
+def shards_are_whole(world: World) -> None:
+    """After every write the shares of a bucket are one whole: no shard is alone, none is there twice."""
+    for changes in world.changes.values():
+        counts: dict[object, int] = {}
+        for change in changes:
+            for record in change.records:
+                counts.pop(record.key, None)
+                if record.new is not None:
+                    counts[record.key] = int(str(record.new["shard_count"]))
+            if counts and sum(SHARDS_MAX // count for count in counts.values()) != SHARDS_MAX:
+                raise Violated(f"the shards are {counts} after {change}")
+
+
+def every_item_decodes(world: World) -> None:
+    """At no moment there is half an item: a bucket that nobody can use, find or remove."""
+    for record in world.table.stream:
+        if record.new is None:
+            continue
+        if "kind" not in record.new:
+            raise Violated(f"half an item: {record}")
+        if record.new["kind"] == BUCKET:
+            decode_bucket(record.new)
+
+
+def gate_opens_for_cause(world: World) -> None:
+    """Unchecked passes only who found no table, where the operator allows it; and it is counted apart."""
+    for request in world.history:
+        degraded = request.outcome is Outcome.DEGRADED
+        if request.outcome is not None and request.opened != int(degraded):
+            raise Violated(f"{request} was counted {request.opened} times as let through")
+        if degraded and (request.number not in world.unavailable or not world.notes.get("gate_may_open")):
+            raise Violated(f"{request}, though the table was there or nobody allowed it")
 
 
 def buckets_begin_full(world: World) -> None:
-    """By the slowest clock, less what their creator took; and only whole ones are made from nothing."""
-    slowest_ms = min(world.skews_ms) - world.longest_request_ms
+    """To the token, less what their creator took, as of a moment that was now for it; and only whole ones.
+
+    A creator outside of a request, as in a setup, may have looked at its clock any time since the start; but what it
+    says to have made, and when, must agree all the same.
+    """
+    slowest_ms, fastest_ms = min(world.skews_ms), max(world.skews_ms)
     for changes in world.changes.values():
         for change in changes:
             if not change.is_created:
@@ -64,13 +140,14 @@ def buckets_begin_full(world: World) -> None:
             assert item is not None
             if (item["shard"], item["shard_count"]) != (0, 1):
                 raise Violated(f"a shard was made from nothing: {change}")
-            if change.cause is None:
-                # Of a setup: how long that took is in no history.
-                continue
+            made_ms = int(str(item["gen"])) // GENERATION_SPREAD
+            began_ms = START_MS if change.cause is None else change.time_ms - world.longest_request_ms
+            if not began_ms + slowest_ms <= made_ms <= change.time_ms + fastest_ms:
+                raise Violated(f"made as of {made_ms}, which was now for nobody: {change}")
             for name, limit in change.limits.items():
                 (after,) = limit.after
-                if after.level(change.time_ms + slowest_ms) + limit.consumed > after.burst:
-                    raise Violated(f"{name} began above its burst: {change}")
+                if after.level(made_ms) + limit.consumed != after.burst:
+                    raise Violated(f"{name} did not begin with its burst: {change}")
 
 
 def everything_passes_again(world: World) -> None:
@@ -145,7 +222,12 @@ def levels_stay_above_zero(world: World) -> None:
 
 
 def within_the_rate(world: World) -> None:
-    """Over every window: consumed <= burst + slack + rate * (window + spread of clocks + longest request)."""
+    """Over every window: consumed <= burst + slack + rate * (window + spread of clocks + longest request).
+
+    The spread, because a window may begin with a spend by the slowest clock and end with one by the fastest; the
+    longest request, because what is "full" by a look at the clock arrives at the table that much later. What was given
+    back was not consumed: a window has the sum of both.
+    """
     spread_ms = max(world.skews_ms) - min(world.skews_ms)
     unsure_ms = spread_ms + world.longest_request_ms
     for changes in world.changes.values():
@@ -155,7 +237,10 @@ def within_the_rate(world: World) -> None:
 
 
 def _check_windows(changes: list[Change], name: str, limit: Limit, unsure_ms: int) -> None:
-    """All windows at once: what was consumed less what was refilled since the best moment to start."""
+    """All windows at once: what was consumed less what was refilled since the best moment to start.
+
+    A window that begins or ends between two writes has no more in it than the one from write to write inside it.
+    """
     period_ms = limit.refill_period_seconds * 1000
     amount = limit.refill_amount * MILLI
     slack = SLACK_MS * amount // period_ms // MILLI * MILLI
@@ -170,40 +255,3 @@ def _check_windows(changes: list[Change], name: str, limit: Limit, unsure_ms: in
         over = total * period_ms - amount * change.time_ms - least
         if over > bound:
             raise Violated(f"{name}: {(over - bound) // period_ms} millitokens too many until {change}")
-
-
-def refused_for_a_reason(world: World) -> None:
-    """A bucket that was never split had, at some moment that a refusal could have seen, less than was asked for.
-
-    That is from a second before it was asked, which is how long a refusal is remembered.
-    """
-    seen_before_ms = 1_000 + world.longest_request_ms
-    by_entity = {changes[0].entity: changes for changes in world.changes.values()}
-    split = {entity for entity, changes in by_entity.items() if any(change.is_split for change in changes)}
-    for request in world.history:
-        if request.outcome is not Outcome.REFUSED:
-            continue
-        demand = world.demand_of(request)
-        if split & demand.keys():
-            continue
-        if not any(
-            _was_short(by_entity.get(entity, []), request, amounts, seen_before_ms)
-            for entity, amounts in demand.items()
-        ):
-            raise Violated(f"{request}, though it was there all the time")
-
-
-def _was_short(changes: list[Change], request: Request, amounts: Mapping[str, int], seen_before_ms: int) -> bool:
-    if not changes:
-        return False
-    judged_ms = request.started_ms + request.client.skew_ms
-    from_ms = request.started_ms - seen_before_ms
-    ended_ms = request.ended_ms or 0
-    until_ms = [change.time_ms for change in changes[1:]] + [ended_ms]
-    for change, next_ms in zip(changes, until_ms, strict=True):
-        if change.time_ms > ended_ms or next_ms < from_ms:
-            continue
-        for name, amount in amounts.items():
-            if any(state.level(judged_ms) < amount * MILLI for state in change.limits[name].after):
-                return True
-    return False

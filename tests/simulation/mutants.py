@@ -4,7 +4,6 @@ A mutant patches the product for one run only. A new one names the hole, how to 
 """
 
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,34 +17,26 @@ from sluice.repository.leases import put_lease
 from sluice.repository.retries import Retries
 from sluice.services import claims, configuration, entities, idempotency, leases, purge, sharding
 from sluice.services.taking import Taker
+from tests.simulation.bound_mutants import BEYOND, BOUNDS
+from tests.simulation.hole import Mutant
+from tests.simulation.identity_mutants import IDENTITIES
 from tests.simulation.paths import Path, path_of_update
+from tests.simulation.rule_mutants import RULES
 from tests.simulation.scenario import SimulationFailure, Violated, run_seed
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.store import SimulatedStore
+from tests.simulation.stream_mutants import STREAMS
 
 _run = Retries.run
 _create = writes.create
 _debit = writes.debit
 _need_milli = bucket.need_milli
 _put_lease = put_lease
-_halve = resharding._halve
 _move_balance = writes._move_balance
 _update = SimulatedStore.update
 _put_answer = put_answer
 
 SHOWN: Final = 90
-BEYOND: Final = 10**25
-"""Further than any balance."""
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """`seeds`: how many are tried at most."""
-
-    name: str
-    scenario: str
-    opened: Callable[[], AbstractContextManager[object]]
-    seeds: int = 100
 
 
 def _repeats_lost_answers(self: Retries, send: Any, *, repeatable: bool, writes: bool) -> Any:
@@ -94,12 +85,6 @@ def _has_no_floor(*arguments: Any, **named: Any) -> Any:
     values = request["ExpressionAttributeValues"]
     values |= {name: -BEYOND for name in values if name.startswith(":need_")}
     return request
-
-
-def _splits_from_full_unasked(update: Any, *arguments: Any) -> int:
-    given = _halve(update, *arguments)
-    update.values |= {name: -BEYOND for name in update.values if name.startswith(":top_")}
-    return given
 
 
 def _moves_balances_unasked(update: Any, name: str, *arguments: Any) -> None:
@@ -159,11 +144,6 @@ MUTANTS: Final = (
     Mutant("a debit has no floor", "one-bucket", lambda: patch.object(writes, "debit", _has_no_floor)),
     Mutant("refill is rounded up", "one-bucket", lambda: patch.object(bucket, "refill_milli", _rounds_up)),
     Mutant(
-        "a split from full has no bound",
-        "shards",
-        lambda: patch.object(resharding, "_halve", _splits_from_full_unasked),
-    ),
-    Mutant(
         "a rebase has no bound",
         "changed-limits",
         lambda: patch.object(writes, "_move_balance", _moves_balances_unasked),
@@ -184,12 +164,16 @@ MUTANTS: Final = (
         "a key takes twice", "idempotency", lambda: patch.object(idempotency, "put_answer", _records_over_the_answer)
     ),
     Mutant("a namespace ends nowhere", "namespaces", lambda: patch.object(keys, "namespace_prefix", keys.encode)),
-    Mutant("a purge waits for nobody", "namespaces", lambda: patch.object(purge, "UNNOTICED_MS", 0)),
+    Mutant("a purge waits for nobody", "namespaces", lambda: patch.object(purge, "UNNOTICED_MS", 0), 2_000),
     Mutant("a move fills", "migration", lambda: patch.object(legacy_moves, "_balance_milli", _moves_full)),
     Mutant(
         "a move forgets counts", "migration", lambda: patch.object(legacy_moves, "_consumed_milli", lambda _parts: {})
     ),
     Mutant("a bucket expires at once", "expiry", lambda: patch.object(writes, "least_expires_at_s", lambda _f, _n: 0)),
+    *BOUNDS,
+    *RULES,
+    *IDENTITIES,
+    *STREAMS,
 )
 
 
@@ -206,7 +190,7 @@ def caught(mutant: Mutant) -> Caught | None:
             try:
                 run_seed(SCENARIOS[mutant.scenario], seed)
             except SimulationFailure as failure:
-                if not isinstance(failure.__cause__, Violated):
+                if not isinstance(failure.__cause__, (Violated, *mutant.also)):
                     raise
                 return Caught(seed, str(failure).splitlines()[0])
     return None

@@ -26,6 +26,7 @@ class Path(StrEnum):
     LIMITS = "limits"
     REMOVE_ENTITY = "removal of an entity"
     REMOVE_BUCKET = "removal of a bucket"
+    REMOVE_SHARDS = "removal of a split bucket"
     MOVE_IN_PLACE = "move of an old bucket in place"
     MOVE = "move of old items"
     MIGRATION_START = "start of a migration"
@@ -33,7 +34,18 @@ class Path(StrEnum):
     PURGE_START = "start of a purge"
     PURGE_ITEM = "purge of an item"
     PURGE_END = "end of a purge"
+    PURGE_REGISTERED = "purge of an item of the registry"
     JOB = "progress of a job"
+    SNAPSHOT = "count of a batch"
+    ORG = "org"
+    ORG_CHANGE = "change of an org"
+    APP = "app"
+    APP_CHANGE = "change of an app"
+    REMOVE_APP = "removal of an app"
+    ROTATE = "rotation of credentials"
+    RENEW_HASH = "renewal of a hash"
+    REFRESH = "use of a refresh token"
+    REVOKE = "mark of a token or family"
     SETUP = "setup of a scenario"
     """What only happens before the faults begin."""
 
@@ -42,7 +54,18 @@ _ALONE = {
     "lease": Path.LEASE_PUT,
     "job": Path.JOB,
     "schema_version": Path.MIGRATION_END,
+    "revoked": Path.REVOKE,
 }
+
+
+_ACTIONS = {
+    "entity.delete": Path.REMOVE_ENTITY,
+    "entity.register": Path.REGISTRATION,
+    "app.delete": Path.REMOVE_APP,
+    "credentials.rotate": Path.ROTATE,
+}
+
+_MADE_OR_CHANGED = {"org.put": (Path.ORG, Path.ORG_CHANGE), "app.put": (Path.APP, Path.APP_CHANGE)}
 
 
 def path_of_put(request: PutRequest) -> Path | None:
@@ -54,7 +77,9 @@ def path_of_put(request: PutRequest) -> Path | None:
 
 
 def path_of_update(request: UpdateRequest) -> Path:
-    """Only buckets are updated outside of transactions."""
+    """Only buckets and snapshots are updated outside of transactions."""
+    if str(request["Key"]["SK"]).startswith("#USAGE#"):
+        return Path.SNAPSHOT
     expression, condition = request.get("UpdateExpression", ""), request.get("ConditionExpression", "")
     if "lh = " in expression:
         return Path.REBASE
@@ -76,19 +101,23 @@ def path_of_transaction(writes: Sequence[TransactWrite]) -> Path:
         return Path.LEASE
     if "idempotent_answer" in made:
         return Path.KEYED_ACQUIRE
+    if "revoked" in made:
+        return Path.REFRESH
+    if "client" in made:
+        return Path.RENEW_HASH
     return _of_buckets(writes, made)
 
 
 def _told(action: str, made: Mapping[str, Item]) -> Path:
     """What an audit event is about."""
-    if action == "entity.delete":
-        return Path.REMOVE_ENTITY
-    if action == "entity.register":
-        return Path.REGISTRATION
+    if action in _ACTIONS:
+        return _ACTIONS[action]
     if action.startswith("migration"):
         return Path.MIGRATION_START
     if action.startswith("namespace"):
         return Path.PURGE_START
+    if action in _MADE_OR_CHANGED:
+        return _MADE_OR_CHANGED[action]["client" not in made]
     return Path.ENTITY if "entity" in made else Path.LIMITS
 
 
@@ -101,6 +130,12 @@ def _of_buckets(writes: Sequence[TransactWrite], made: Mapping[str, Item]) -> Pa
         return Path.MOVE if made["bucket"].get("v") == 0 else Path.SPLIT
     if any("shard_count = " in update for update in updates):
         return Path.MERGE
-    if deletes:
-        return Path.PURGE_END if any("job_id" in one.get("ConditionExpression", "") for one in deletes) else Path.MOVE
-    return Path.GATHER
+    return _of_deletes([one.get("ConditionExpression", "") for one in deletes]) if deletes else Path.GATHER
+
+
+def _of_deletes(conditions: Sequence[str]) -> Path:
+    if all("lh = " in one for one in conditions):
+        return Path.REMOVE_SHARDS
+    if all(one == "attribute_exists(PK)" for one in conditions):
+        return Path.PURGE_REGISTERED
+    return Path.PURGE_END if any("job_id" in one for one in conditions) else Path.MOVE

@@ -1,21 +1,22 @@
 """Query and scan over the simulated table and its indexes, in pages."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 from sluice.repository import schema
 from sluice.repository.requests import QueryRequest, ScanRequest
 from sluice.repository.store import Page
 from sluice.repository.wire import Item
-from tests.simulation.expressions import Condition, Names, Test, compile_condition
+from tests.simulation.expressions import Condition, Names, Test, compile_condition, placeholders_of
 from tests.simulation.indexes import Index
 from tests.simulation.refusals import Refusal, ValidationException
 from tests.simulation.syntax import Between, Both, Compare, Function, Given, In, Node, Not, Operand, Path
 from tests.simulation.table import SimulatedTable, Stored, check_placeholders
-from tests.simulation.values import copied, item_bytes
+from tests.simulation.values import copied, item_bytes, item_bytes_most
 
 PAGE_BYTES_MAX: Final = 1024 * 1024
 
@@ -25,6 +26,9 @@ Visible = Callable[[Stored], Item | None]
 
 def as_it_is(stored: Stored) -> Item | None:
     return stored.item
+
+
+_Position = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,11 @@ class _Place:
         items = [self.visible(stored) for stored in partition.values()]
         return [item for item in items if item is not None]
 
-    def position(self, item: Mapping[str, Any]) -> tuple[object, ...]:
-        """Where an item comes in a scan: partitions in an order of their own, each by its sort key."""
-        names = self.key_names
-        return (zlib.crc32(str(item[names[0]]).encode()), *(item[name] for name in names))
+    def positions(self, items: Iterable[Mapping[str, Any]]) -> list[_Position]:
+        """Where items come in a scan: partitions in an order of their own, each by its sort key."""
+        first, *_ = names = self.key_names
+        keys = itemgetter(*names)
+        return [(zlib.crc32(str(item[first]).encode()), *keys(item)) for item in items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ def query(table: SimulatedTable, request: QueryRequest, visible: Visible = as_it
     values = request.get("ExpressionAttributeValues", {})
     found = _key_condition(request["KeyConditionExpression"], names, place.partition_key, place.sort_key)
     keep = _filter(request, names)
-    check_placeholders(request, found.condition, keep)
+    check_placeholders(request, placeholders_of(found.condition, keep))
     _check_filter(place, keep, is_query=True)
     for name in (found.partition, *found.sort_values):
         if not isinstance(values[name], str):
@@ -101,7 +106,7 @@ def query(table: SimulatedTable, request: QueryRequest, visible: Visible = as_it
 def scan(table: SimulatedTable, request: ScanRequest, visible: Visible = as_it_is, cut: int | None = None) -> Page:
     place = _place(table, request, visible)
     keep = _filter(request, tuple(request.get("ExpressionAttributeNames", {}).items()))
-    check_placeholders(request, keep)
+    check_placeholders(request, placeholders_of(keep))
     _check_filter(place, keep, is_query=False)
     _start_key(place, request)
     return _page(place, place.everything(), request, keep, cut, backwards=False)
@@ -157,25 +162,34 @@ def _page(
     *,
     backwards: bool,
 ) -> Page:
-    items.sort(key=place.position, reverse=backwards)
+    placed = list(zip(place.positions(items), items, strict=True))
     start = request.get("ExclusiveStartKey")
     if start is not None:
-        after = place.position(start)
-        items = [
-            item for item in items if (place.position(item) < after if backwards else place.position(item) > after)
-        ]
+        (after,) = place.positions([start])
+        placed = [one for one in placed if (one[0] < after if backwards else one[0] > after)]
+    placed.sort(key=itemgetter(0), reverse=backwards)
+    items = [item for _, item in placed]
     values = request.get("ExpressionAttributeValues", {})
     test: Test = keep.test if keep is not None else lambda _item, _values: True
     most = min(request.get("Limit", len(items) + 1), len(items) + 1 if cut is None else cut)
     kept: list[Item] = []
+    measured = sum(map(item_bytes_most, items[:most])) >= PAGE_BYTES_MAX
     read_bytes = 0
     for number, item in enumerate(items, start=1):
-        read_bytes += item_bytes(item)
+        read_bytes += item_bytes(item) if measured else 0
         if test(item, values):
-            kept.append(copied(item))
+            kept.append(_projected(copied(item), request))
         if number == most or read_bytes >= PAGE_BYTES_MAX:
             return Page(tuple(kept), {name: item[name] for name in place.key_names})
     return Page(tuple(kept), None)
+
+
+def _projected(item: Item, request: ScanRequest) -> Item:
+    """Of a projection only plain names are known: more is asked by nobody."""
+    if "ProjectionExpression" not in request:
+        return item
+    names = {name.strip() for name in request["ProjectionExpression"].split(",")}
+    return {name: value for name, value in item.items() if name in names}
 
 
 @lru_cache(maxsize=1000)

@@ -6,13 +6,16 @@ holds for every path alike, and stops for a path that has all of them; what must
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 from tests.simulation.faults import SKEW_MOST_MS, WRITE_FAULTS, Fault, FaultPlan
 from tests.simulation.paths import Path
-from tests.simulation.scenario import Scenario, run_seeds
+from tests.simulation.scenario import Scenario, run_seed, run_seeds
 from tests.simulation.store import Call
+from tests.simulation.trace import EVENTS_KEPT
+from tests.simulation.world import World
 
 WANTED: Final = 100
 AIMED_SHARE: Final = 0.8
@@ -29,11 +32,14 @@ WHERE: Final[tuple[tuple[str, tuple[Path, ...]], ...]] = (
     ("leases", (Path.LEASE, Path.LEASE_PUT)),
     ("held", (Path.ADJUST,)),
     ("families", (Path.ENTITY, Path.REMOVE_ENTITY)),
-    ("removals", (Path.REMOVE_BUCKET,)),
+    ("removals", (Path.REMOVE_BUCKET, Path.REMOVE_SHARDS)),
     ("migration", (Path.MOVE, Path.MOVE_IN_PLACE)),
     ("migration", (Path.MIGRATION_START, Path.MIGRATION_END)),
     ("namespaces", (Path.REGISTRATION, Path.PURGE_START, Path.JOB)),
     ("namespaces", (Path.PURGE_ITEM, Path.PURGE_END)),
+    ("identity", (Path.ROTATE, Path.RENEW_HASH, Path.REFRESH, Path.REVOKE)),
+    ("provisioning", (Path.ORG, Path.ORG_CHANGE, Path.APP, Path.APP_CHANGE, Path.REMOVE_APP, Path.PURGE_REGISTERED)),
+    ("streams", (Path.SNAPSHOT,)),
 )
 """Each path in the scenario that has most of it."""
 
@@ -48,10 +54,20 @@ TRANSACTIONS: Final = frozenset(
         Path.ENTITY,
         Path.LIMITS,
         Path.REMOVE_ENTITY,
+        Path.REMOVE_SHARDS,
         Path.MOVE,
         Path.MIGRATION_START,
         Path.PURGE_START,
         Path.PURGE_END,
+        Path.PURGE_REGISTERED,
+        Path.ORG,
+        Path.ORG_CHANGE,
+        Path.APP,
+        Path.APP_CHANGE,
+        Path.REMOVE_APP,
+        Path.ROTATE,
+        Path.RENEW_HASH,
+        Path.REFRESH,
     }
 )
 
@@ -64,7 +80,8 @@ class Aim:
 
     def __init__(self, paths: Iterable[Path], wanted: int = WANTED) -> None:
         self.met: Counter[tuple[Path, Fault]] = Counter()
-        self.cells = frozenset((path, fault) for path in paths for fault in WRITE_FAULTS) - IMPOSSIBLE
+        self.paths = tuple(paths)
+        self.cells = frozenset((path, fault) for path in self.paths for fault in WRITE_FAULTS) - IMPOSSIBLE
         self._wanted = wanted
 
     def __call__(self, call: Call, drawn: float) -> Fault | None:
@@ -90,13 +107,24 @@ def reach(
     """Runs seeds until every fault met these paths: how many it took, and what is lacking even so."""
     aim = Aim(paths)
     counted: Counter[tuple[Path, Fault]] = Counter()
-    aimed = Scenario(scenario.name, scenario.setup, scenario.holds, plan=lambda random: _plan(random, aim))
+    aimed = aimed_at(scenario, aim)
     seed = 0
     while aim.lacking() and seed < seeds:
         step = range(seed, min(seed + SEEDS_AT_ONCE, seeds))
         counted += run_seeds(aimed, step).met
         seed = step.stop
     return seed, {cell: counted[cell] for cell in aim.cells if counted[cell] < WANTED}
+
+
+def aimed_at(scenario: Scenario, aim: Aim) -> Scenario:
+    return replace(scenario, plan=lambda random: _plan(random, aim), aimed_at=aim.paths)
+
+
+def replayed(scenario: Scenario, paths: Iterable[Path], seed: int, *, kept: int = EVENTS_KEPT) -> World:
+    """Once more, after all seeds before it: those decided what is lacking."""
+    aimed = aimed_at(scenario, Aim(paths))
+    run_seeds(aimed, range(seed))
+    return run_seed(aimed, seed, kept=kept)
 
 
 def _plan(random: Random, aim: Aim) -> FaultPlan:

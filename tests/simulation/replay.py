@@ -3,6 +3,8 @@
 import argparse
 import sys
 
+from tests.simulation.paths import Path
+from tests.simulation.reach import replayed
 from tests.simulation.scenario import TRACE_WHOLE, SimulationFailure, Totals, run_seed
 from tests.simulation.scenarios import SCENARIOS
 
@@ -11,10 +13,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.replay")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument(
+        "--aimed-at",
+        action="append",
+        choices=[path.name for path in Path],
+        help="as where faults are aimed at this path; the seeds before it decide what is left, so they run too",
+    )
     parser.add_argument("--last", type=int, default=TRACE_WHOLE, help="show only so many events")
     arguments = parser.parse_args()
     try:
-        world = run_seed(SCENARIOS[arguments.scenario], arguments.seed, kept=arguments.last)
+        if arguments.aimed_at:
+            paths = [Path[name] for name in arguments.aimed_at]
+            world = replayed(SCENARIOS[arguments.scenario], paths, arguments.seed, kept=arguments.last)
+        else:
+            world = run_seed(SCENARIOS[arguments.scenario], arguments.seed, kept=arguments.last)
     except SimulationFailure as failure:
         sys.stdout.write(f"{failure}\n")
         return 1

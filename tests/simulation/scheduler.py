@@ -98,12 +98,14 @@ class Scheduler:
 
     def pause(self, duration_ms: int) -> None:
         """Lets others run until then."""
-        fiber = self.current
+        fiber = self._current
+        assert fiber is not None, "only a fiber may wait"
         self.steps += 1
         if self.steps > STEPS_MAX:
             raise Stuck(f"{STEPS_MAX} steps")
         queue = self._queue
-        entry = self._entry(fiber, duration_ms)
+        self._entries += 1
+        entry = (self.now_ms + duration_ms, self._random.random(), self._entries, fiber)
         if not queue or entry < queue[0]:
             # It would be the next one anyway.
             self.now_ms = entry[0]

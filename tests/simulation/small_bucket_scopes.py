@@ -12,10 +12,10 @@ from tests.simulation.invariants import (
     levels_stay_above_zero,
     nothing_is_lost,
     nothing_is_minted,
-    refused_for_a_reason,
     within_the_rate,
 )
 from tests.simulation.limit_changes import levels_survive_a_rebase
+from tests.simulation.refused import refused_for_a_reason
 from tests.simulation.scenario import Invariant
 from tests.simulation.scenarios.leases import closed_as_told, leases_add_up
 from tests.simulation.small_invariants import (
@@ -43,7 +43,7 @@ from tests.simulation.small_programs import (
     split,
     take,
 )
-from tests.simulation.small_setups import entering, having
+from tests.simulation.small_setups import entering, having, losing
 from tests.simulation.turns import LostAnswer
 from tests.simulation.world import RESOURCE
 
@@ -83,6 +83,8 @@ KEYS: Final = (
     keys_are_charged_once,
     others_are_charged_exactly,
 )
+HOLES: Final = (*ITEMS, *BUCKETS, charged_exactly, levels_stay_above_zero, everything_passes_again)
+"""Where a bucket is made anew its burst is granted anew."""
 OF_A: Final = (LostAnswer("a", 1), LostAnswer("a", 2))
 
 
@@ -235,3 +237,17 @@ def resharding() -> Iterator[SmallScope]:
         turns=4,
         lost=OF_A[:1],
     )
+
+
+def holes() -> Iterator[SmallScope]:
+    """What is left of a bucket goes once, and nothing of what was made in its place goes with it."""
+    enter = entering(SLOW)
+    half = losing(having(SLOW, taken=2, splits=(0,)), 1)
+    quarters = having(SLOW, taken=2, splits=(0, 0, 1))
+    yield SmallScope("hole-take", half, (take(7), take(1, 1)), HOLES, enter, turns=9)
+    yield SmallScope("hole-take-take", half, (take(7), take(6)), HOLES, enter, turns=7)
+    yield SmallScope("hole-merge", half, (take(7), merge()), HOLES, enter, turns=8)
+    yield SmallScope("hole-split", half, (take(7), split(0)), HOLES, enter, turns=8)
+    yield SmallScope("hole-lost", half, (take(7), take(6)), HOLES, enter, turns=6, lost=OF_A[:1])
+    yield SmallScope("hole-inside", losing(quarters, 1), (take(7), split(3)), HOLES, enter, turns=8)
+    yield SmallScope("hole-merge-merge", losing(quarters, 3, 2), (merge(), merge(), take(7)), HOLES, enter, turns=4)

@@ -10,7 +10,7 @@ from sluice.repository.limits import limits_put
 from sluice.repository.retries import Retries
 from sluice.services import leases, limits, sharding
 from sluice.services.configuration import Configuration
-from tests.simulation.mutants import Mutant
+from tests.simulation.hole import Mutant
 
 _run = Retries.run
 _give_back = writes.give_back

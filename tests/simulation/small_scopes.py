@@ -22,6 +22,7 @@ from tests.simulation.small_bucket_scopes import (
     LOWER,
     OF_A,
     changed_limits,
+    holes,
     one_bucket,
     resharding,
 )
@@ -58,7 +59,7 @@ from tests.simulation.small_programs import (
     take_registered,
     take_under,
 )
-from tests.simulation.small_setups import below_org, entering, having, leased, legacy_bucket
+from tests.simulation.small_setups import below_org, entering, having, leased, legacy_bucket, losing
 from tests.simulation.world import RESOURCE, Host
 
 
@@ -66,6 +67,7 @@ def scopes() -> Iterator[SmallScope]:
     yield from one_bucket()
     yield from changed_limits()
     yield from resharding()
+    yield from holes()
     yield from chains()
     yield from leases()
     yield from idempotency()
@@ -209,6 +211,19 @@ def entities() -> Iterator[SmallScope]:
     yield SmallScope(
         "delete-split", _owned(having(SLOW, taken=2)), (delete_entity(), split(0)), removed, entering(SLOW), turns=16
     )
+    halves = _owned(having(SLOW, taken=2, splits=(0,)))
+    yield SmallScope("delete-halves-take", halves, (delete_entity(), take(1, 7)), removed, entering(SLOW), turns=14)
+    yield SmallScope("delete-halves-split", halves, (delete_entity(), split(1)), removed, entering(SLOW), turns=14)
+    yield SmallScope(
+        "delete-halves-merge",
+        halves,
+        (delete_entity(), merge()),
+        removed,
+        entering(SLOW),
+        later_ms=HOUR_MS,
+        turns=14,
+    )
+    yield SmallScope("delete-hole", losing(halves, 1), (delete_entity(), take(7)), removed, entering(SLOW), turns=14)
     yield SmallScope("delete-delete", owned, (delete_entity(), delete_entity()), removed, entering(SLOW), turns=5)
     yield SmallScope(
         "delete-put-below",

@@ -10,7 +10,7 @@ from sluice.repository.wire import Item
 from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
 from tests.simulation.exhaustive import Enter, Setup, SmallWorld
-from tests.simulation.small_programs import NAMESPACE, OF_RESOURCE, ORG, SLOW, USER, acquire, desk, reshard
+from tests.simulation.small_programs import FIRST, NAMESPACE, OF_RESOURCE, ORG, SLOW, USER, acquire, desk, reshard
 from tests.simulation.world import RESOURCE, START_MS, Client, Host, Outcome
 
 
@@ -28,6 +28,17 @@ def having(
             reshard(host, shard, merges=False)
 
     return setup
+
+
+def losing(setup: Setup, *shards: int) -> Setup:
+    """A bucket of which somebody deleted these shards by hand."""
+
+    def with_a_hole(world: SmallWorld, host: Host) -> None:
+        setup(world, host)
+        for shard in shards:
+            host.store.delete({"Key": {**keys.bucket_shard(FIRST, shard).attributes}})
+
+    return with_a_hole
 
 
 def below_org(of_user: LimitsByName, of_org: LimitsByName, *, org_taken: int = 0) -> Setup:

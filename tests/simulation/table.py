@@ -12,7 +12,7 @@ from sluice.repository.keys import Key
 from sluice.repository.requests import DeleteRequest, PutRequest, TransactWrite, UpdateRequest
 from sluice.repository.store import Applied, Cancelled, Committed, ConditionFailed, Outcome, TransactOutcome
 from sluice.repository.wire import Item, Value
-from tests.simulation.expressions import Condition, Update, compile_condition, compile_update
+from tests.simulation.expressions import Condition, Placeholders, Update, compile_write
 from tests.simulation.indexes import (
     INDEX_KEYS,
     PARTITION_KEY_BYTES_MAX,
@@ -23,7 +23,16 @@ from tests.simulation.indexes import (
 )
 from tests.simulation.refusals import IdempotentParameterMismatch, Refusal, ValidationException
 from tests.simulation.stream import StreamRecord
-from tests.simulation.values import ITEM_BYTES_MAX, check_value, copied, is_flat, item_bytes, same, value_bytes
+from tests.simulation.values import (
+    ITEM_BYTES_MAX,
+    check_value,
+    copied,
+    is_flat,
+    item_bytes,
+    item_bytes_most,
+    same,
+    text_bytes,
+)
 
 TRANSACTION_ITEMS_MAX: Final = 100
 TRANSACTION_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -35,6 +44,11 @@ TTL_IGNORED_AFTER_S: Final = 5 * 365 * 86_400
 # More than the numbers and names of one request can add.
 _GROWTH_BYTES: Final = 8 * 1024
 _LONG_AGO_MS: Final = -(10**18)
+
+_KEY_NAMES: Final = frozenset({schema.PARTITION_KEY, schema.SORT_KEY})
+_ALL_KEY_NAMES: Final = _KEY_NAMES | INDEX_KEYS.keys()
+
+_NO_PLACEHOLDERS: Final = Placeholders(frozenset(), frozenset(), ())
 
 _PUT: Final = "Put"
 _UPDATE: Final = "Update"
@@ -100,7 +114,7 @@ class SimulatedTable:
         self._tokens: dict[str, tuple[str, int]] = {}
 
     def get(self, key: Key, *, as_of_ms: int | None = None) -> Item | None:
-        _check_key(key.attributes)
+        _check_key_values(key.pk, key.sk)
         stored = self.partitions.get(key.pk, {}).get(key.sk)
         if stored is None:
             return None
@@ -188,7 +202,7 @@ class SimulatedTable:
             return _Write(key, verb, old, copied(item), False, flat, flat_new, size)
         if update is not None:
             new, size = _updated(key, stored, update, values)
-            flat_new = flat and not any(isinstance(value, list | dict) for value in values.values())
+            flat_new = flat and is_flat(values)
             return _Write(key, verb, old, new, False, flat, flat_new, size, update.attributes)
         return _Write(key, verb, old, None, failed=False, flat_old=flat)
 
@@ -226,25 +240,21 @@ class SimulatedTable:
                 index.follow(key, old, new, due_ms=due_ms, sequence=self._changes)
 
 
-def check_placeholders(request: Mapping[str, Any], *expressions: Condition | Update | None) -> None:
+def check_placeholders(request: Mapping[str, Any], used: Placeholders | None) -> None:
     """Every name and value must be defined and used; then what the values themselves make invalid."""
     names = request.get("ExpressionAttributeNames")
     values = request.get("ExpressionAttributeValues")
-    used_names: frozenset[str] = frozenset()
-    used_values: frozenset[str] = frozenset()
-    given = [expression for expression in expressions if expression is not None]
-    for expression in given:
-        used_names |= expression.names
-        used_values |= expression.values
+    used_names, used_values, checks = used or _NO_PLACEHOLDERS
     if (names or {}).keys() != used_names or (values or {}).keys() != used_values:
         raise _placeholder_refusal(names or {}, values or {}, used_names, used_values)
-    if not given and (names is not None or values is not None):
+    if used is None and (names is not None or values is not None):
         raise ValidationException(Refusal.PLACEHOLDERS_ALONE)
-    for value in (values or {}).values():
+    if values is None:
+        return
+    for value in values.values():
         check_value(value)
-    for expression in given:
-        for check in expression.checks:
-            check(values or {})
+    for check in checks:
+        check(values)
 
 
 def _placeholder_refusal(
@@ -263,18 +273,13 @@ def _placeholder_refusal(
 def _prepared(verb: str, request: Mapping[str, Any]) -> _Prepared:
     """Refuses what is invalid whatever the item is."""
     names = tuple(request.get("ExpressionAttributeNames", {}).items())
-    condition = _compiled_condition(request, names)
-    update = compile_update(request["UpdateExpression"], names) if verb == _UPDATE else None
-    check_placeholders(request, condition, update)
+    update_text = request["UpdateExpression"] if verb == _UPDATE else None
+    condition, update, used = compile_write(request.get("ConditionExpression"), update_text, names)
+    check_placeholders(request, used)
     key = _check_item(request["Item"]) if verb == _PUT else _check_key(request["Key"])
-    if update is not None:
+    if update is not None and not update.attributes.isdisjoint(_ALL_KEY_NAMES):
         _check_update_paths(update)
     return _Prepared(key, verb, request, condition, update, request.get("ExpressionAttributeValues", {}))
-
-
-def _compiled_condition(request: Mapping[str, Any], names: tuple[tuple[str, str], ...]) -> Condition | None:
-    text = request.get("ConditionExpression")
-    return None if text is None else compile_condition(text, names)
 
 
 def _check_transaction(writes: Sequence[TransactWrite]) -> None:
@@ -284,12 +289,13 @@ def _check_transaction(writes: Sequence[TransactWrite]) -> None:
         raise ValidationException(Refusal.TRANSACTION_ITEMS, str(len(writes)))
     if any(len(write) != 1 for write in writes):
         raise ValidationException(Refusal.SYNTAX, "an element of a transaction is exactly one write")
-    if sum(item_bytes(write["Put"]["Item"]) for write in writes if "Put" in write) > TRANSACTION_BYTES_MAX:
+    puts = [write["Put"]["Item"] for write in writes if "Put" in write]
+    if sum(map(item_bytes_most, puts)) > TRANSACTION_BYTES_MAX and sum(map(item_bytes, puts)) > TRANSACTION_BYTES_MAX:
         raise ValidationException(Refusal.TRANSACTION_SIZE)
 
 
 def _check_key(attributes: Mapping[str, Value]) -> Key:
-    if attributes.keys() != {schema.PARTITION_KEY, schema.SORT_KEY}:
+    if attributes.keys() != _KEY_NAMES:
         raise ValidationException(Refusal.KEY_SHAPE, str(sorted(attributes)))
     return _check_key_values(attributes[schema.PARTITION_KEY], attributes[schema.SORT_KEY])
 
@@ -299,7 +305,7 @@ def _check_key_values(pk: Value, sk: Value) -> Key:
         raise ValidationException(Refusal.KEY_TYPE)
     if not pk or not sk:
         raise ValidationException(Refusal.KEY_EMPTY)
-    if len(pk.encode()) > PARTITION_KEY_BYTES_MAX or len(sk.encode()) > SORT_KEY_BYTES_MAX:
+    if text_bytes(pk) > PARTITION_KEY_BYTES_MAX or text_bytes(sk) > SORT_KEY_BYTES_MAX:
         raise ValidationException(Refusal.KEY_SIZE)
     return Key(pk, sk)
 
@@ -315,13 +321,17 @@ def _check_item(item: Item) -> Key:
 
 def _check_update_paths(update: Update) -> None:
     for path in update.paths:
-        if path.attribute in {schema.PARTITION_KEY, schema.SORT_KEY}:
+        if path.attribute in _KEY_NAMES:
             raise ValidationException(Refusal.KEY_UPDATED, path.attribute)
         if len(path.parts) > 1 and path.attribute in INDEX_KEYS:
             raise ValidationException(Refusal.INDEX_KEY_PATH, path.attribute)
 
 
 def _check_size(item: Item) -> int:
+    """What it is at most. Measured only where that is too much."""
+    most = item_bytes_most(item)
+    if most <= ITEM_BYTES_MAX:
+        return most
     size = item_bytes(item)
     if size > ITEM_BYTES_MAX:
         raise ValidationException(Refusal.ITEM_SIZE, f"{size} bytes")
@@ -341,8 +351,7 @@ def _updated(key: Key, stored: Stored | None, update: Update, values: Mapping[st
         write(old, new, values)
     if not update.attributes.isdisjoint(INDEX_KEYS):
         check_index_keys(new, Refusal.UPDATED_INDEX_KEY_TYPE)
-    bytes_most += _GROWTH_BYTES
-    bytes_most += sum(value_bytes(value) for value in values.values() if not isinstance(value, int))
+    bytes_most += _GROWTH_BYTES + item_bytes_most(values)
     return new, bytes_most if bytes_most <= ITEM_BYTES_MAX else _check_size(new)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.simulation.exhaustive import SmallScope, SmallWorld, explore, replay
-from tests.simulation.mutants import Mutant
+from tests.simulation.hole import Mutant
 from tests.simulation.scenario import SimulationFailure, Violated
 from tests.simulation.small_mutants import SMALL_MUTANTS
 from tests.simulation.small_scopes import SCOPES

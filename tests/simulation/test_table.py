@@ -6,7 +6,7 @@ from sluice.repository.keys import Key
 from sluice.repository.requests import PutRequest, TransactWrite, UpdateRequest
 from sluice.repository.retries import Retries
 from sluice.repository.store import Applied, Committed
-from sluice.repository.wire import Item
+from sluice.repository.wire import Item, Value
 from tests.fakes import CountingMeter, FakeClock, never_random
 from tests.simulation.queries import query, scan
 from tests.simulation.refusals import IdempotentParameterMismatch, NotModelled, Refusal, ValidationException
@@ -14,6 +14,7 @@ from tests.simulation.reserved_words import RESERVED_WORDS
 from tests.simulation.store import PerfectWire, SimulatedStore
 from tests.simulation.stream import INSERT, MODIFY, REMOVE
 from tests.simulation.table import TOKEN_LIFE_MS, TTL_IGNORED_AFTER_S, SimulatedTable
+from tests.simulation.values import ITEM_BYTES_MAX, item_bytes, item_bytes_most
 
 KEY = Key("p", "s")
 
@@ -149,6 +150,28 @@ def test_an_item_that_grows_by_many_updates_is_measured(table: SimulatedTable) -
         table.update({**grow, "ExpressionAttributeNames": {"#a": f"a{number}"}})
     with pytest.raises(ValidationException) as refused:
         table.update({**grow, "ExpressionAttributeNames": {"#a": "one-more"}})
+    assert refused.value.kind is Refusal.ITEM_SIZE
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", "x" * 100, "é" * 100, "\U0001f600" * 100, 0, 10**37 + 1, -(10**37) - 1, True, None),
+        *([], {}, ["é" * 50, {"ü" * 20: [1, "\U0001f600"]}], {"ü" * 20: {"a": {"b": ["x" * 30]}}, "n": -1}),
+    ],
+    ids=repr,
+)
+def test_nothing_is_larger_than_its_quick_bound(value: Value) -> None:
+    item = {"\U0001f600": value}
+    assert item_bytes(item) <= item_bytes_most(item)
+
+
+def test_an_item_is_measured_where_the_quick_bound_is_too_large(table: SimulatedTable) -> None:
+    """A bound of four bytes for a sign would refuse what AWS takes."""
+    rest = len("PKpSKstext")
+    put(table, text="x" * (ITEM_BYTES_MAX - rest))
+    with pytest.raises(ValidationException) as refused:
+        put(table, text="x" * (ITEM_BYTES_MAX - rest + 1))
     assert refused.value.kind is Refusal.ITEM_SIZE
 
 

@@ -1,7 +1,7 @@
 """The last events of a simulation, put into words only when somebody reads them."""
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 from sluice.repository.keys import Key
 from sluice.repository.store import Applied, Cancelled, ConditionFailed, Page
@@ -12,11 +12,8 @@ EVENTS_KEPT: Final = 60
 _SHOWN: Final = ("v", "lh", "gen", "shard_count", "ttl")
 
 
-class Event(NamedTuple):
-    time_ms: int
-    who: str
-    what: object
-    answer: object
+Event = tuple[int, str, object, object]
+"""The time, who, what and the answer: a plain tuple, as there is one for every call."""
 
 
 class Trace:
@@ -25,12 +22,12 @@ class Trace:
         self._events: deque[Event] = deque(maxlen=kept)
 
     def add(self, time_ms: int, who: str, what: object, answer: object) -> None:
-        self._events.append(Event(time_ms, who, what, answer))
+        self._events.append((time_ms, who, what, answer))
 
     def lines(self) -> list[str]:
         return [
-            f"{event.time_ms - self._start_ms:>10,} ms  {event.who:<10} {_words(event.what)}: {_words(event.answer)}"
-            for event in self._events
+            f"{time_ms - self._start_ms:>10,} ms  {who:<10} {_words(what)}: {_words(answer)}"
+            for time_ms, who, what, answer in self._events
         ]
 
 

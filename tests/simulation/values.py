@@ -12,6 +12,9 @@ NESTING_MAX: Final = 32
 ITEM_BYTES_MAX: Final = 400 * 1024
 _PLAIN_MAX: Final = 10**DIGITS_MAX
 _CONTAINER_BYTES: Final = 3
+_UTF8_BYTES_MAX: Final = 4
+_NUMBER_BYTES_MAX: Final = 21
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
 
 ORDERED: Final = (int, str)
 """The types that `<` knows. bool is an int to Python, so types are compared, never asked for with isinstance."""
@@ -41,6 +44,8 @@ def type_name(value: object) -> str:
 
 def check_value(value: Value, depth: int = 0) -> None:
     kind = type(value)
+    if kind is str:
+        return
     if kind is int:
         check_number(value, Refusal.NUMBER_DIGITS)
     elif isinstance(value, list):
@@ -52,8 +57,9 @@ def check_value(value: Value, depth: int = 0) -> None:
         for name, member in value.items():
             if not name:
                 raise ValidationException(Refusal.ATTRIBUTE_NAME)
-            check_value(member, depth + 1)
-    elif kind is not str and kind is not bool and value is not None:
+            if type(member) is not str:
+                check_value(member, depth + 1)
+    elif kind not in _PLAIN:
         raise TypeError(f"no attribute value for {kind.__name__}")
 
 
@@ -75,35 +81,52 @@ def _check_depth(depth: int) -> None:
 
 def is_flat(item: Mapping[str, Value]) -> bool:
     """Whether a shallow copy is a whole one."""
-    return not any(isinstance(value, list | dict) for value in item.values())
+    return _PLAIN.issuperset(map(type, item.values()))
 
 
 def copied(item: Mapping[str, Value]) -> Item:
-    return {name: _copied_value(value) for name, value in item.items()}
+    return {name: value if type(value) in _PLAIN else _copied_value(value) for name, value in item.items()}
 
 
 def _copied_value(value: Value) -> Value:
     if isinstance(value, dict):
-        return {name: _copied_value(member) for name, member in value.items()}
+        return copied(value)
     if isinstance(value, list):
         return [_copied_value(element) for element in value]
     return value
 
 
+def text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def item_bytes(item: Mapping[str, Value]) -> int:
-    return sum(len(name.encode()) + value_bytes(value) for name, value in item.items())
+    return sum(text_bytes(name) + value_bytes(value) for name, value in item.items())
+
+
+def item_bytes_most(item: Mapping[str, Value]) -> int:
+    """Not less than `item_bytes`, and quick: nearly every item is far from being too large."""
+    most = _UTF8_BYTES_MAX * len("".join(item)) + _NUMBER_BYTES_MAX * len(item)
+    for value in item.values():
+        if type(value) is str:
+            most += _UTF8_BYTES_MAX * len(value)
+        elif isinstance(value, dict):
+            most += _CONTAINER_BYTES + len(value) + item_bytes_most(value)
+        elif isinstance(value, list):
+            most += value_bytes(value)
+    return most
 
 
 def value_bytes(value: Value) -> int:
     if isinstance(value, str):
-        return len(value.encode())
+        return text_bytes(value)
     if isinstance(value, bool) or value is None:
         return 1
     if isinstance(value, int):
         return (len(str(abs(value)).rstrip("0")) + 1) // 2 + 1 + (value < 0)
     if isinstance(value, list):
         return _CONTAINER_BYTES + sum(1 + value_bytes(element) for element in value)
-    return _CONTAINER_BYTES + sum(1 + len(name.encode()) + value_bytes(member) for name, member in value.items())
+    return _CONTAINER_BYTES + sum(1 + text_bytes(name) + value_bytes(member) for name, member in value.items())
 
 
 def ordered(test: Callable[[object, object], bool]) -> Callable[[object, object], bool]:

@@ -1,13 +1,14 @@
 """One simulation: a table, a network, clients, and the history of what they asked and were told."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from random import Random
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sluice.core.errors import (
     Contended,
@@ -47,9 +48,11 @@ from tests.simulation.changes import Change, bucket_changes
 from tests.simulation.faults import RESTART_MOST_MS, FaultPlan, Latency
 from tests.simulation.network import Connection, Network
 from tests.simulation.scheduler import Process, Scheduler
-from tests.simulation.store import SimulatedStore
+from tests.simulation.store import Call, SimulatedStore
 from tests.simulation.table import SimulatedTable
 from tests.simulation.trace import Trace
+
+T = TypeVar("T")
 
 START_MS: Final = 1_800_000_000_000
 RESOURCE: Final = "gpt-4"
@@ -81,7 +84,11 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class Request:
-    """What a client asked. Without an outcome it crashed on the way. `lost_credits`: give-backs it had to give up."""
+    """What a client asked. Without an outcome it crashed on the way. `lost_credits`: give-backs it had to give up.
+
+    `opened`: how often it was counted as let through unchecked. `admit_at_ms`: what a refusal quoted, by the clock of
+    the client. `skews_ms`: how far that was off meanwhile.
+    """
 
     number: int
     client: "Client"
@@ -91,6 +98,9 @@ class Request:
     ended_ms: int | None = None
     outcome: Outcome | None = None
     lost_credits: int = 0
+    opened: int = 0
+    admit_at_ms: int = 0
+    skews_ms: tuple[int, ...] = ()
 
     @property
     def may_be_charged(self) -> bool:
@@ -127,7 +137,8 @@ class Client:
     def __init__(self, world: "World", name: str, skew_ms: int, program: Callable[["Client"], None]) -> None:
         self.world = world
         self.name = name
-        self.skew_ms = skew_ms
+        self.skews_ms = [skew_ms]
+        """Each that its clock ever had; the last one is what it has now."""
         self.random = world.random
         self.done = 0
         """How far the program came. It starts again after a crash."""
@@ -135,7 +146,10 @@ class Client:
         self._program = program
 
     def clock_ms(self) -> int:
-        return self.world.scheduler.now_ms + self.skew_ms
+        plan = self.world.plan
+        if plan.jumps and not self.world.network.calm and self.random.random() < plan.jumps:
+            self.skews_ms.append(self.random.randint(-plan.skew_most_ms, plan.skew_most_ms))
+        return self.world.scheduler.now_ms + self.skews_ms[-1]
 
     def start(self, in_ms: int = 0) -> None:
         self.world.scheduler.start(self.host.process, lambda: self._program(self), in_ms=in_ms)
@@ -149,10 +163,11 @@ class Client:
         consume: Mapping[str, int],
         *,
         namespace: str | None = None,
+        resource: str = RESOURCE,
         registration: Registration | None = None,
     ) -> Request:
         """`namespace`: one that may be purged, so it is asked first whether it is there, as the routes do."""
-        asked = AcquireRequest(namespace or self.world.namespace, entity, RESOURCE, consume, registration=registration)
+        asked = AcquireRequest(namespace or self.world.namespace, entity, resource, consume, registration=registration)
 
         def ask() -> Outcome:
             if namespace is not None:
@@ -165,18 +180,21 @@ class Client:
     def attempt(self, entity: str, ask: Callable[[], Outcome], consume: Mapping[str, int] = NOTHING) -> Request:
         """Asks, and writes down what it was told. What the product should never raise passes through."""
         with self.world.request(self, entity, consume) as request:
-            lost = self.host.meter.counts[Signal.GIVE_BACKS_LOST]
+            before = self.host.meter.counts.copy()
             try:
                 request.outcome = ask()
-            except LimitExceeded:
+            except LimitExceeded as refusal:
                 request.outcome = Outcome.REFUSED
+                request.admit_at_ms = refusal.admit_at_ms
             except INVALID:
                 request.outcome = Outcome.INVALID
             except Contended:
                 request.outcome = Outcome.CONTENDED
             except Unavailable:
                 request.outcome = Outcome.UNAVAILABLE
-            request.lost_credits = self.host.meter.counts[Signal.GIVE_BACKS_LOST] - lost
+            counted = self.host.meter.counts - before
+            request.lost_credits = counted[Signal.GIVE_BACKS_LOST]
+            request.opened = counted[Signal.FAIL_OPEN_ADMISSIONS]
         return request
 
     def _new_host(self) -> Host:
@@ -186,6 +204,31 @@ class Client:
     def _restart(self) -> None:
         self.host = self._new_host()
         self.start(in_ms=int(RESTART_MOST_MS * self.random.random()))
+
+
+class CountedConnection(Connection):
+    """Knows what each request met on the wire."""
+
+    def __init__(self, world: "World", process: Process) -> None:
+        super().__init__(world.network, process)
+        self._world = world
+        self.processed = self._processed
+
+    def carry(self, call: Call, apply: Callable[[], T]) -> T:
+        cause = self._world.scheduler.cause()
+        if call.writes:
+            self._world.writes[cause] += 1
+        try:
+            return super().carry(call, apply)
+        except Unavailable:
+            self._world.unavailable.add(cause)
+            raise
+
+    def _processed(self, keys: int) -> int:
+        answered = self._world.network.processed(keys)
+        if answered < keys:
+            self._world.unavailable.add(self._world.scheduler.cause())
+        return answered
 
 
 class World:
@@ -211,6 +254,10 @@ class World:
             request.entity: request.consume
         }
         """What a request should take from whom. A scenario with chains says so itself."""
+        self.writes: Counter[Hashable] = Counter()
+        """How many were sent for each request, whatever came of them."""
+        self.unavailable: set[Hashable] = set()
+        """The requests for which the table, once at least, was not there."""
         self.notes: dict[str, Any] = {}
         """What a scenario's invariants need to know of what its programs did."""
         self._tokens = 0
@@ -228,9 +275,11 @@ class World:
         self.history.append(request)
         fiber = self.scheduler.current
         fiber.cause = request.number
+        clocks = len(client.skews_ms) - 1
         yield request
         fiber.cause = None
         request.ended_ms = self.scheduler.now_ms
+        request.skews_ms = tuple(client.skews_ms[clocks:])
         self.trace.add(request.ended_ms, client.name, request, "")
 
     def afterwards(self, work: Callable[[Host], None]) -> None:
@@ -249,8 +298,8 @@ class World:
 
     @property
     def skews_ms(self) -> list[int]:
-        """Of all clients, and of the setup, which has the right time."""
-        return [0, *(client.skew_ms for client in self.clients)]
+        """Of all clients, all that they ever had, and of the setup, which has the right time."""
+        return [0, *(skew_ms for client in self.clients for skew_ms in client.skews_ms)]
 
     def limits_of(self, entity: str) -> Mapping[str, Limit]:
         return self.limits[entity]
@@ -278,7 +327,7 @@ def build_host(world: World, process: Process, clock_ms: Callable[[], int]) -> H
     meter = CountingMeter()
     scheduler = world.scheduler
     retries = Retries(scheduler.pause, world.random_below, meter)
-    store = SimulatedStore(world.table, Connection(world.network, process), retries)
+    store = SimulatedStore(world.table, CountedConnection(world, process), retries)
     # Caches live by a timer, which no clock of a machine can set back.
     timer_ms = scheduler.clock_ms
     configuration = Configuration(store, timer_ms)

@@ -56,6 +56,7 @@ def test_an_event_as_an_item() -> None:
         "GSI4PK": encode_audit_event("ns", EVENT)["GSI4PK"],
         "GSI4SK": "ns/AUDIT#user-1",
         "kind": "audit",
+        "ns": "ns",
         "event_id": "e1",
         "subject": "user-1",
         "at_ms": AT_MS,
@@ -103,8 +104,8 @@ def test_events_are_sorted_by_time_as_text() -> None:
 
 def test_a_query_reads_one_subject_of_one_namespace() -> None:
     assert audit_query("ns", "$RESOURCE:r") == {
-        "KeyConditionExpression": "PK = :subject",
-        "ExpressionAttributeValues": {":subject": "ns/AUDIT#$RESOURCE:r"},
+        "KeyConditionExpression": "PK = :subject AND SK >= :first",
+        "ExpressionAttributeValues": {":subject": "ns/AUDIT#$RESOURCE:r", ":first": "#AUDIT#000000000000000#"},
         "ScanIndexForward": False,
         "ConsistentRead": True,
     }

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_plane.common import CURSOR_MAX
 from sluice.core.errors import InvalidRequest
+from sluice.edge.conventions import CURSOR_MAX
 from sluice.repository import keys
 from sluice.repository.listing import buckets_of_resource_query, entities_queries, place_of, resources_query
 from sluice.services.cursors import START, Cursors, Position

@@ -3,9 +3,10 @@
 import pytest
 
 from sluice import shell
+from sluice.core import errors
 from sluice.core.levels import Level, LimitLevel
 from sluice.edge.headers import rate_limit_headers, retry_headers
-from sluice.edge.problems import rfc3339
+from sluice.edge.problems import problem_of, rfc3339
 from sluice.repository.retries import Throttled
 from sluice.repository.store import DynamoStore
 from sluice.shell import Environment, build_services, make_client
@@ -44,7 +45,7 @@ def test_pauses_of_the_product_are_jittered_milliseconds(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(shell, "_random_below", draw)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    environment = Environment("test", "t", 2000, None)
+    environment = Environment("test", "t", 2000)
     store = build_services(environment, make_client(environment), CountingMeter()).store
     assert isinstance(store, DynamoStore)
 
@@ -62,3 +63,44 @@ def test_a_transaction_token_is_short_enough_and_never_the_same() -> None:
     tokens = {shell.new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert {len(token) for token in tokens} == {32}
+
+
+def test_what_ages_goes_by_the_clock_that_went_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hole: the monotonic clock of a machine that was paused stands still, and a revoked token lives on."""
+    monotonic, wall = [10_000_000_000], [50_000_000_000]
+    monkeypatch.setattr("time.monotonic_ns", lambda: monotonic[0])
+    monkeypatch.setattr("time.time_ns", lambda: wall[0])
+    timer = shell._Timer()
+    assert timer() == 0
+    wall[0] += 60_000_000_000
+    assert timer() == 60_000
+    monotonic[0] += 1_000_000_000
+    wall[0] -= 3600_000_000_000
+    assert timer() == 61_000
+    monotonic[0] += 2_000_000_000
+    wall[0] += 2_000_000_000
+    assert timer() == 63_000
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (errors.Unauthorized(), 401, "unauthorized"),
+        (errors.WrongCredentials(), 401, "unauthorized"),
+        (errors.Forbidden("no"), 403, "forbidden"),
+        (errors.Suspended(), 403, "suspended"),
+        (errors.IdTaken("taken"), 409, "id-taken"),
+        (errors.RotationConflict("again"), 409, "rotation-conflict"),
+        (errors.TooManyRequests(1500), 429, "too-many-requests"),
+        (errors.Contended(42), 429, "contended"),
+        (errors.Ambiguous("x"), 503, "unavailable"),
+        (errors.SluiceError("nobody knows it"), 500, "internal"),
+    ],
+)
+def test_every_error_has_its_problem(error: errors.SluiceError, status: int, kind: str) -> None:
+    problem = problem_of(error)
+    assert (problem.status, problem.kind) == (status, kind)
+    if status == 401:
+        assert problem.headers == {"WWW-Authenticate": "Bearer"}
+    if status == 429:
+        assert problem.headers["Retry-After"] in ("1", "2")

@@ -28,7 +28,7 @@ GATHERED = LeaseMember(
 
 
 def lease(*members: LeaseMember) -> Lease:
-    return Lease("id", "ns", "gpt-4", {"rpm": 1, "tpm": 500}, members, 1_000)
+    return Lease("id", "ns", "user-1", "gpt-4", {"rpm": 1, "tpm": 500}, members, 1_000)
 
 
 def test_what_a_lease_stands_for() -> None:
@@ -73,7 +73,7 @@ def test_only_names_that_applied_at_a_member_change_there() -> None:
 
 def test_a_name_that_was_taken_with_zero_applies() -> None:
     member = LeaseMember("user", (Share(0, 7, {"rpm": 0}),))
-    taken = Lease("id", "ns", "r", {"rpm": 0}, (member,), 1_000)
+    taken = Lease("id", "ns", "user-1", "r", {"rpm": 0}, (member,), 1_000)
     assert changes(taken, {"rpm": 0}, {"rpm": 5}) == [MemberChange(0, {"rpm": 5_000}, ({},))]
 
 
@@ -112,7 +112,7 @@ def test_over_any_way_what_is_taken_and_given_back_is_what_the_lease_stands_for(
 ) -> None:
     member = LeaseMember("e", tuple(Share(shard, 1, {"tpm": amount}) for shard, amount in enumerate(given_milli)))
     taken = sum(given_milli) // 1_000
-    held = Lease("id", "ns", "r", {"tpm": taken}, (member,), 1_000)
+    held = Lease("id", "ns", "user-1", "r", {"tpm": taken}, (member,), 1_000)
     amount, charged_milli = taken, sum(given_milli)
     for delta in [*deltas, None]:
         after = 0 if delta is None else max(0, amount + delta)
@@ -136,7 +136,7 @@ def test_who_only_gives_back_gives_every_shard_what_it_gave(
 ) -> None:
     member = LeaseMember("e", tuple(Share(shard, 1, {"tpm": amount}) for shard, amount in enumerate(given_milli)))
     amount = sum(given_milli) // 1_000 + extra
-    held = Lease("id", "ns", "r", {"tpm": amount - extra}, (member,), 1_000)
+    held = Lease("id", "ns", "user-1", "r", {"tpm": amount - extra}, (member,), 1_000)
     owed = [given_milli[0] + extra * 1_000, *given_milli[1:]]
     for step in [*steps, amount]:
         after = max(0, amount - step)

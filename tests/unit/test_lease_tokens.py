@@ -38,6 +38,7 @@ def leases(draw: st.DrawFn) -> Lease:
     return Lease(
         lease_id=draw(st.from_regex(r"\A[0-9a-f]{32}\Z")),
         namespace=draw(ids),
+        entity=draw(ids),
         resource=draw(ids),
         consumed={name: draw(st.integers(0, 10**12)) for name in limits},
         members=tuple(draw(st.lists(member, max_size=4))),
@@ -59,7 +60,9 @@ def test_a_lease_of_another_namespace_is_none(lease: Lease, other: str) -> None:
 
 def usual() -> Lease:
     member = LeaseMember("user-1", (Share(0, 1_800_000_000_000_123_456, {"rpm": 1_000, "tpm": 500_000}),))
-    return Lease("0123456789abcdef" * 2, "default", "gpt-4", {"rpm": 1, "tpm": 500}, (member,), 1_800_000_000_000)
+    return Lease(
+        "0123456789abcdef" * 2, "default", "user-1", "gpt-4", {"rpm": 1, "tpm": 500}, (member,), 1_800_000_000_000
+    )
 
 
 def test_the_usual_token_is_short() -> None:
@@ -87,7 +90,7 @@ def gathered(limit_count: int, amount_max_milli: int) -> Lease:
         )
         for _ in range(4)
     )
-    return Lease(word(32), "ns", word(128), dict.fromkeys(limits, 10**12), members, 1_800_000_000_000)
+    return Lease(word(32), "ns", word(128), word(128), dict.fromkeys(limits, 10**12), members, 1_800_000_000_000)
 
 
 def test_a_lease_from_sixty_four_shards_fits() -> None:
@@ -135,7 +138,7 @@ def test_a_token_that_is_too_long_is_not_even_looked_at() -> None:
         read_token(Signer(Unused()), "default", "A" * (TOKEN_CHARACTERS_MAX + 1))
 
 
-GOOD: list[Any] = [1, "id", "r", 5, ["rpm"], [1], [["e", None, [[0, 7, [1000]]]]]]
+GOOD: list[Any] = [2, "id", "e", "r", 5, ["rpm"], [1], [["e", None, [[0, 7, [1000]]]]]]
 
 
 def changed(position: int, value: Any) -> bytes:
@@ -143,8 +146,8 @@ def changed(position: int, value: Any) -> bytes:
 
 
 def test_the_content_that_the_others_are_made_from_is_good() -> None:
-    lease = read_token(SIGNER, "ns", SIGNER.sign("lease:ns", changed(0, 1)))
-    assert lease == Lease("id", "ns", "r", {"rpm": 1}, (LeaseMember("e", (Share(0, 7, {"rpm": 1000}),)),), 5)
+    lease = read_token(SIGNER, "ns", SIGNER.sign("lease:ns", changed(0, 2)))
+    assert lease == Lease("id", "ns", "e", "r", {"rpm": 1}, (LeaseMember("e", (Share(0, 7, {"rpm": 1000}),)),), 5)
 
 
 @pytest.mark.parametrize(
@@ -164,23 +167,24 @@ def test_the_content_that_the_others_are_made_from_is_good() -> None:
         b"znot packed",
         b"z" + zlib.compress(b"[]")[:-3],
         b"z" + zlib.compress(b" " * 1_000_000 + b"[]"),
-        changed(0, 2),
+        changed(0, 1),
         changed(1, 7),
         changed(2, None),
-        changed(3, "5"),
-        changed(3, 5.0),
-        changed(3, True),
-        changed(4, ["rpm", "tpm"]),
-        changed(4, [7]),
-        changed(4, 7),
-        changed(5, ["1"]),
-        changed(6, [["e", None, []]]),
-        changed(6, [["e", 7, [[0, 7, [1000]]]]]),
-        changed(6, [["e", None, [[0, 7]]]]),
-        changed(6, [["e", None, [["0", 7, [1000]]]]]),
-        changed(6, [["e", None, [[0, 7, [1000, 1000]]]]]),
-        changed(6, [["e"]]),
-        changed(6, 7),
+        changed(3, None),
+        changed(4, "5"),
+        changed(4, 5.0),
+        changed(4, True),
+        changed(5, ["rpm", "tpm"]),
+        changed(5, [7]),
+        changed(5, 7),
+        changed(6, ["1"]),
+        changed(7, [["e", None, []]]),
+        changed(7, [["e", 7, [[0, 7, [1000]]]]]),
+        changed(7, [["e", None, [[0, 7]]]]),
+        changed(7, [["e", None, [["0", 7, [1000]]]]]),
+        changed(7, [["e", None, [[0, 7, [1000, 1000]]]]]),
+        changed(7, [["e"]]),
+        changed(7, 7),
     ],
 )
 def test_what_we_signed_but_do_not_understand_is_no_lease(payload: bytes) -> None:

@@ -100,10 +100,28 @@ def test_a_merge_of_what_never_expires_leaves_no_ttl() -> None:
     assert "REMOVE" not in resharding.merge(images, 12, NOW)[0]["Update"]["UpdateExpression"]
 
 
-def test_a_shard_that_is_missing_must_still_be_missing_when_the_rest_is_merged() -> None:
-    """A removal that broke off leaves a hole; the merge heals it, unless somebody is splitting into it just then."""
+def test_a_removal_is_of_every_shard_as_it_was_seen() -> None:
     limit = Parameters(100_000, 100_000, 1_000, 1_000)
-    images = [bucket(limit, 25_000, shard, 4) for shard in (0, 1, 2)]
-    *_, check = resharding.merge(images, 12, NOW)
-    assert check["ConditionCheck"]["Key"]["PK"] == keys.bucket("ns", "e", "r", 3).pk
-    assert check["ConditionCheck"]["ConditionExpression"] == "attribute_not_exists(PK)"
+    images = [bucket(limit, 25_000, shard, 4) for shard in (1, 3, 0, 2)]
+    removed = resharding.remove(images)
+    assert [write["Delete"]["Key"]["PK"] for write in removed] == [image.key.pk for image in images]
+    for write in removed:
+        assert write["Delete"]["ConditionExpression"] == "gen = :gen AND lh = :lh"
+        assert write["Delete"]["ExpressionAttributeValues"] == {":gen": 5, ":lh": "f:4"}
+
+
+def test_what_is_missing_must_still_be_missing_when_the_rest_is_removed() -> None:
+    """Else it was there all the time, or somebody is splitting into it just then."""
+    limit = Parameters(100_000, 100_000, 1_000, 1_000)
+    for there, missing in (((2, 1, 0), [3]), ((0,), [1, 2]), ((3,), [0]), ((0, 1, 3), [2])):
+        images = [bucket(limit, 25_000, shard, 4) for shard in there]
+        assert resharding.missing_shards(images) == set(missing)
+        checks = [write["ConditionCheck"] for write in resharding.remove(images)[len(images) :]]
+        assert [check["Key"]["PK"] for check in checks] == [keys.bucket("ns", "e", "r", one).pk for one in missing]
+        assert {check["ConditionExpression"] for check in checks} == {"attribute_not_exists(PK)"}
+
+
+def test_nothing_is_missing_of_no_bucket_and_of_a_whole_one() -> None:
+    limit = Parameters(100_000, 100_000, 1_000, 1_000)
+    assert resharding.missing_shards([]) == set()
+    assert resharding.missing_shards([bucket(limit, 25_000, shard, 4) for shard in range(4)]) == set()

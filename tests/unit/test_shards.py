@@ -88,6 +88,8 @@ def test_only_a_picture_of_one_moment_is_complete(counts: dict[int, int], data: 
     # The donor was read before the split and the child after it, or the other way round.
     assert not shards.is_complete({**counts, child: after[child]})
     assert not shards.is_complete({**counts, shard: after[shard]})
+    assert shards.missing({**counts, shard: after[shard]}) == {child}
+    assert shards.missing(counts) == shards.missing({**counts, child: after[child]}) == set()
 
 
 def test_hot_is_measured_over_the_time_that_passed() -> None:

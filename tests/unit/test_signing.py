@@ -121,10 +121,8 @@ class FakeSecrets:
 
 
 @pytest.fixture
-def secret(monkeypatch: pytest.MonkeyPatch) -> FakeSecrets:
-    fake = FakeSecrets()
-    monkeypatch.setattr("boto3.client", lambda _service, **_options: fake)
-    return fake
+def secret() -> FakeSecrets:
+    return FakeSecrets()
 
 
 @pytest.fixture
@@ -136,7 +134,7 @@ def timer(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_secret_is_read_when_it_is_needed_and_every_five_minutes(secret: FakeSecrets, timer: list[int]) -> None:
-    keys = SecretKeys("arn", 2000)
+    keys = SecretKeys("arn", secret)
     assert secret.reads == 0, "a snapshot of the process must not carry the keys"
     for _ in range(3):
         assert keys.known().current == OLD.encode()
@@ -150,7 +148,7 @@ def test_the_secret_is_read_when_it_is_needed_and_every_five_minutes(secret: Fak
 
 
 def test_forged_tokens_do_not_become_calls(secret: FakeSecrets, timer: list[int]) -> None:
-    signer = Signer(SecretKeys("arn", 2000))
+    signer = Signer(SecretKeys("arn", secret))
     forged = Signer(FixedKeys(secret_text(OTHER))).sign("p", b"x")
     for _ in range(100):
         assert signer.verify("p", forged) is None
@@ -159,7 +157,7 @@ def test_forged_tokens_do_not_become_calls(secret: FakeSecrets, timer: list[int]
 
 
 def test_a_new_key_is_found_within_ten_seconds(secret: FakeSecrets, timer: list[int]) -> None:
-    signer = Signer(SecretKeys("arn", 2000))
+    signer = Signer(SecretKeys("arn", secret))
     signer.prepare()
     secret.answer = secret_text(NEW, OLD)
     token = Signer(FixedKeys(secret_text(NEW))).sign("p", b"x")
@@ -182,7 +180,7 @@ def test_a_secret_that_can_not_be_read(
     """A process without keys is unavailable; one with keys goes on with them, and does not ask all the time."""
     written = io.StringIO()
     monkeypatch.setattr(shell.logger.registered_handler, "stream", written)
-    keys = SecretKeys("arn", 2000)
+    keys = SecretKeys("arn", secret)
     secret.answer = failure
     with pytest.raises(SigningUnavailable):
         Signer(keys).prepare()
@@ -194,12 +192,12 @@ def test_a_secret_that_can_not_be_read(
         timer[0] += KEYS_MS // 5
         assert keys.known().current == OLD.encode()
     assert secret.reads == reads + 1
-    assert written.getvalue().count("the signing keys can not be read") == 2
+    assert written.getvalue().count("the keys of a secret can not be read") == 2
     assert "canary" not in written.getvalue()
 
 
 def test_a_process_without_a_secret_says_so() -> None:
-    with pytest.raises(LookupError, match="SLUICE_SIGNING_SECRET"):
+    with pytest.raises(LookupError, match="no secret"):
         Signer(NoKeys()).prepare()
     with pytest.raises(LookupError):
         NoKeys().looked_up()

@@ -7,14 +7,17 @@ from sluice.core.limits import Limit, Scope
 from sluice.services.entities import EntityChange
 from tests.simulation.invariants import (
     buckets_begin_full,
+    bursts_are_kept,
     charged_exactly,
+    every_item_decodes,
     everything_passes_again,
     levels_stay_above_zero,
     nothing_is_lost,
     nothing_is_minted,
-    refused_for_a_reason,
+    shards_are_whole,
     within_the_rate,
 )
+from tests.simulation.refused import refusals_are_exact, refused_for_a_reason
 from tests.simulation.scenario import Admin, Scenario
 from tests.simulation.world import RESOURCE, Client, Request, World
 
@@ -74,10 +77,14 @@ CHAINS: Final = Scenario(
         charged_exactly,
         buckets_begin_full,
         nothing_is_minted,
+        bursts_are_kept,
+        shards_are_whole,
+        every_item_decodes,
         nothing_is_lost,
         levels_stay_above_zero,
         within_the_rate,
         refused_for_a_reason,
+        refusals_are_exact,
         everything_passes_again,
     ),
 )

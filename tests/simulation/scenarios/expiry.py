@@ -3,18 +3,23 @@
 from typing import Final
 
 from sluice.core.limits import Limit, Scope
+from sluice.repository import keys
+from sluice.repository.items import decode_bucket
 from tests.simulation.invariants import (
     buckets_begin_full,
+    bursts_are_kept,
     charged_exactly,
+    every_item_decodes,
     everything_passes_again,
     levels_stay_above_zero,
     nothing_is_lost,
     nothing_is_minted,
-    refused_for_a_reason,
+    shards_are_whole,
     within_the_rate,
 )
+from tests.simulation.refused import refusals_are_exact, refused_for_a_reason
 from tests.simulation.scenario import Admin, Scenario, Violated
-from tests.simulation.world import RESOURCE, Client, World
+from tests.simulation.world import RESOURCE, Client, Outcome, World
 
 ENTITY: Final = "user-1"
 CLIENTS: Final = 4
@@ -28,6 +33,7 @@ LIMITS: Final = (
     {"rpm": Limit(20, 20, 1, 3600)},
     {"rpm": Limit(5, 8, 5, 1), "daily": Limit(30, 30, 30, 86_400)},
 )
+RESHARDINGS: Final = 4
 SWEEPS: Final = 60
 SWEEP_MOST_MS: Final = 8 * HOUR_MS
 
@@ -45,7 +51,27 @@ def setup(world: World, admin: Admin) -> None:
 
     for number in range(CLIENTS):
         world.add_client(f"client-{number}", ask)
+    if world.random.random() < 0.4:
+        world.add_client("resharding", reshard)
     world.add_client("ttl", sweep)
+
+
+def reshard(client: Client) -> None:
+    """A split bucket does not expire: its shards would do so one by one."""
+    world, random = client.world, client.random
+    while client.done < RESHARDINGS:
+        client.done += 1
+        client.wait(world.random_below(random.choice(WAITS_MS)))
+        merges = random.random() < 0.3
+
+        def once(*, merges: bool = merges) -> Outcome:
+            item = client.host.store.get(keys.bucket(world.namespace, ENTITY, RESOURCE, 0), consistent=True)
+            if item is not None:
+                sharding = client.host.buckets.sharding
+                (sharding.merge if merges else sharding.split)(decode_bucket(item))
+            return Outcome.DONE
+
+        client.attempt("reshard", once)
 
 
 def sweep(client: Client) -> None:
@@ -83,10 +109,14 @@ EXPIRY: Final = Scenario(
         charged_exactly,
         buckets_begin_full,
         nothing_is_minted,
+        bursts_are_kept,
+        shards_are_whole,
+        every_item_decodes,
         nothing_is_lost,
         levels_stay_above_zero,
         within_the_rate,
         refused_for_a_reason,
+        refusals_are_exact,
         only_the_full_expire,
         everything_passes_again,
     ),

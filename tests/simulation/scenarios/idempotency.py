@@ -10,9 +10,13 @@ from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
 from tests.simulation.invariants import (
     buckets_begin_full,
+    bursts_are_kept,
+    every_item_decodes,
     levels_stay_above_zero,
     nothing_is_lost,
     nothing_is_minted,
+    shards_are_whole,
+    within_the_rate,
 )
 from tests.simulation.scenario import Admin, Scenario, Violated
 from tests.simulation.world import RESOURCE, Client, Outcome, World
@@ -37,6 +41,7 @@ class Desk:
 
 def setup(world: World, admin: Admin) -> None:
     admin.host.limits.put(world.namespace, Scope(resource=RESOURCE), LIMITS)
+    world.limits |= {ENTITY: LIMITS, ORG: OF_ORG}
     if world.random.random() < 0.5:
         admin.host.limits.put(world.namespace, Scope(ORG, RESOURCE), OF_ORG)
         admin.host.entities.put(world.namespace, ORG, EntityChange())
@@ -104,5 +109,15 @@ def keys_take_once(world: World) -> None:
 IDEMPOTENCY: Final = Scenario(
     name="idempotency",
     setup=setup,
-    holds=(keys_take_once, buckets_begin_full, nothing_is_minted, nothing_is_lost, levels_stay_above_zero),
+    holds=(
+        keys_take_once,
+        buckets_begin_full,
+        nothing_is_minted,
+        bursts_are_kept,
+        shards_are_whole,
+        every_item_decodes,
+        within_the_rate,
+        nothing_is_lost,
+        levels_stay_above_zero,
+    ),
 )

@@ -11,7 +11,15 @@ from sluice.repository import keys
 from sluice.repository.leases import LeaseState, State, decode_lease
 from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
-from tests.simulation.invariants import buckets_begin_full, everything_passes_again, nothing_is_lost, nothing_is_minted
+from tests.simulation.invariants import (
+    buckets_begin_full,
+    bursts_are_kept,
+    every_item_decodes,
+    everything_passes_again,
+    nothing_is_lost,
+    nothing_is_minted,
+    shards_are_whole,
+)
 from tests.simulation.scenario import Admin, Scenario, Violated
 from tests.simulation.world import RESOURCE, Client, Outcome, World
 
@@ -154,6 +162,9 @@ LEASES: Final = Scenario(
     holds=(
         buckets_begin_full,
         nothing_is_minted,
+        bursts_are_kept,
+        shards_are_whole,
+        every_item_decodes,
         nothing_is_lost,
         leases_add_up,
         closed_as_told,

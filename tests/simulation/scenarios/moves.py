@@ -5,7 +5,15 @@ from typing import Final
 
 from sluice.core.limits import Limit, Scope
 from sluice.services.entities import EntityChange
-from tests.simulation.invariants import levels_stay_above_zero, nothing_is_lost, nothing_is_minted
+from tests.simulation.invariants import (
+    bursts_are_kept,
+    every_item_decodes,
+    levels_stay_above_zero,
+    nothing_is_lost,
+    nothing_is_minted,
+    shards_are_whole,
+    within_the_rate,
+)
 from tests.simulation.scenario import Admin, Scenario, Violated
 from tests.simulation.world import RESOURCE, Client, Outcome, World
 
@@ -23,6 +31,7 @@ def setup(world: World, admin: Admin) -> None:
     left, right = ABOVE
     for entity in (*ABOVE, USER):
         host.limits.put(namespace, Scope(entity, RESOURCE), LIMITS)
+        world.limits[entity] = LIMITS
     host.entities.put(namespace, right, EntityChange())
     host.entities.put(namespace, left, EntityChange(parent=right))
     host.entities.put(namespace, USER, EntityChange(parent=left))
@@ -77,5 +86,14 @@ def nobody_is_charged_twice(world: World) -> None:
 MOVES: Final = Scenario(
     name="moves",
     setup=setup,
-    holds=(nobody_is_charged_twice, nothing_is_minted, nothing_is_lost, levels_stay_above_zero),
+    holds=(
+        nobody_is_charged_twice,
+        nothing_is_minted,
+        bursts_are_kept,
+        shards_are_whole,
+        every_item_decodes,
+        within_the_rate,
+        nothing_is_lost,
+        levels_stay_above_zero,
+    ),
 )

@@ -17,7 +17,9 @@ from sluice.services.entities import EntityChange
 from sluice.services.registration import Registration
 from tests.simulation.invariants import (
     buckets_begin_full,
+    bursts_are_kept,
     charged_exactly,
+    every_item_decodes,
     everything_passes_again,
     levels_stay_above_zero,
     nothing_is_lost,
@@ -35,7 +37,7 @@ CLIENTS: Final = 6
 REQUESTS: Final = 8
 RUNNERS: Final = 2
 LIMITS: Final = {"rpm": Limit(10, 15, 10, 1)}
-THINK_MS: Final = (0, 500, 10_000)
+THINK_MS: Final = (0, 500, 10_000, 30_000)
 
 
 @dataclass
@@ -171,6 +173,22 @@ def where_nothing_is_removed(invariant: Invariant) -> Invariant:
     return holds
 
 
+def charged_once_a_life(world: World) -> None:
+    """Also in the namespace that is purged: a bucket is never charged more by a request than it asked for, between its
+    creation and its removal. Over its removal nothing is promised: who repeats a lost create makes it again.
+    """
+    for changes in world.changes.values():
+        charged: dict[object, int] = {}
+        for change in changes:
+            if change.is_removed:
+                charged = {}
+                continue
+            charged[change.cause] = charged.get(change.cause, 0) + change.limits["rpm"].consumed
+            wanted = world.history[change.cause].consume.get("rpm", 0) if isinstance(change.cause, int) else 0
+            if not 0 <= charged[change.cause] <= 1000 * wanted:
+                raise Violated(f"charged {charged[change.cause]} where {wanted} were asked for: {change}")
+
+
 NAMESPACES: Final = Scenario(
     name="namespaces",
     setup=setup,
@@ -180,8 +198,11 @@ NAMESPACES: Final = Scenario(
         nothing_of_the_other_is_removed,
         requests_stay_in_their_namespace,
         where_nothing_is_removed(charged_exactly),
+        charged_once_a_life,
         buckets_begin_full,
         nothing_is_minted,
+        bursts_are_kept,
+        every_item_decodes,
         nothing_is_lost,
         levels_stay_above_zero,
         where_nothing_is_removed(within_the_rate),

@@ -2,17 +2,21 @@
 
 from typing import Final
 
-from sluice.core.limits import Limit, Scope
+from sluice.core.limits import SYSTEM, Limit, OnUnavailable, Scope
 from tests.simulation.invariants import (
     buckets_begin_full,
+    bursts_are_kept,
     charged_exactly,
+    every_item_decodes,
     everything_passes_again,
+    gate_opens_for_cause,
     levels_stay_above_zero,
     nothing_is_lost,
     nothing_is_minted,
-    refused_for_a_reason,
+    shards_are_whole,
     within_the_rate,
 )
+from tests.simulation.refused import refusals_are_exact, refused_for_a_reason
 from tests.simulation.scenario import Admin, Scenario
 from tests.simulation.world import RESOURCE, Client, World
 
@@ -32,6 +36,9 @@ def setup(world: World, admin: Admin) -> None:
     limits = world.random.choice(LIMITS)
     scope = world.random.choice((Scope(resource=RESOURCE), Scope(ENTITY, RESOURCE)))
     admin.host.limits.put(world.namespace, scope, limits)
+    world.notes["gate_may_open"] = world.random.random() < 0.3
+    if world.notes["gate_may_open"]:
+        admin.host.limits.put(world.namespace, SYSTEM, {}, OnUnavailable.ALLOW)
     world.limits[ENTITY] = limits
     think_ms = world.random.choice(THINK_MS)
 
@@ -51,12 +58,17 @@ ONE_BUCKET: Final = Scenario(
     setup=setup,
     holds=(
         charged_exactly,
+        gate_opens_for_cause,
         buckets_begin_full,
         nothing_is_minted,
+        bursts_are_kept,
+        shards_are_whole,
+        every_item_decodes,
         nothing_is_lost,
         levels_stay_above_zero,
         within_the_rate,
         refused_for_a_reason,
+        refusals_are_exact,
         everything_passes_again,
     ),
 )

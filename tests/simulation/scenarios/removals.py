@@ -3,18 +3,21 @@
 from typing import Final
 
 from sluice.core.audit import BY_SYSTEM
-from sluice.core.errors import NotFound
+from sluice.core.errors import Contended, LimitExceeded
 from sluice.core.limits import Limit, Scope
 from sluice.repository import keys
 from sluice.repository.items import decode_bucket
+from sluice.services.chains import AcquireRequest
 from sluice.services.registration import Registration
 from tests.simulation.faults import INDEX_LAG_MOST_MS, STALE_MOST_MS
 from tests.simulation.invariants import (
     buckets_begin_full,
+    every_item_decodes,
     everything_passes_again,
     levels_stay_above_zero,
     nothing_is_lost,
     nothing_is_minted,
+    shards_are_whole,
 )
 from tests.simulation.scenario import Admin, Scenario, Violated
 from tests.simulation.world import RESOURCE, Client, Host, Outcome, World
@@ -52,8 +55,8 @@ def remove(client: Client) -> None:
         client.done += 1
         client.wait(world.random_below(20_000))
         entity = client.random.choice(ENTITIES)
-        if client.random.random() < 0.3:
-            _split(client, entity)
+        for _ in range(client.random.choice((0, 0, 1, 1, 3))):
+            split(client, entity)
 
         def delete(entity: str = entity) -> Outcome:
             client.host.entities.delete(world.namespace, entity)
@@ -62,15 +65,17 @@ def remove(client: Client) -> None:
         client.attempt(f"{REMOVE}{entity}", delete)
 
 
-def _split(client: Client, entity: str) -> None:
-    def split() -> Outcome:
-        key = keys.bucket(client.world.namespace, entity, RESOURCE, 0)
+def split(client: Client, entity: str) -> None:
+    """One of the first shards, if it is there."""
+
+    def once() -> Outcome:
+        key = keys.bucket(client.world.namespace, entity, RESOURCE, client.random.choice((0, 0, 1)))
         item = client.host.store.get(key, consistent=True)
         if item is not None:
             client.host.buckets.sharding.split(decode_bucket(item))
         return Outcome.DONE
 
-    client.attempt(f"split {entity}", split)
+    client.attempt(f"split {entity}", once)
 
 
 def removed_means_gone(world: World) -> None:
@@ -96,30 +101,43 @@ def removed_means_gone(world: World) -> None:
                 raise Violated(f"{key} of {entity} is there although it was removed")
 
 
-def removals_are_ended(world: World) -> None:
-    """One that broke off leaves a bucket without some of its shards, until somebody asks for it again."""
+def waits_come_true(world: World) -> None:
+    """Whoever is refused passes at the time that was quoted, also where a removal broke off: twice all there is."""
 
-    def end(host: Host) -> None:
-        world.scheduler.pause(SHOWN_MS)
+    def ask(host: Host) -> None:
         for entity in ENTITIES:
-            try:
-                host.entities.delete(world.namespace, entity)
-            except NotFound:
-                continue
+            request = AcquireRequest(world.namespace, entity, RESOURCE, {"rpm": LIMITS["rpm"].burst})
+            for _ in range(2):
+                _must_pass(world, host, request)
 
-    world.afterwards(end)
+    world.afterwards(ask)
+
+
+def _must_pass(world: World, host: Host, request: AcquireRequest) -> None:
+    waited_ms = 0
+    try:
+        try:
+            host.acquire.acquire(request)
+        except LimitExceeded as refusal:
+            waited_ms = refusal.retry_after_ms
+            world.scheduler.pause(waited_ms)
+            host.acquire.acquire(request)
+    except (Contended, LimitExceeded) as error:
+        raise Violated(f"{request.entity} waited {waited_ms} ms for {error!r}") from error
 
 
 REMOVALS: Final = Scenario(
     name="removals",
     setup=setup,
     holds=(
-        removals_are_ended,
         removed_means_gone,
         buckets_begin_full,
         nothing_is_minted,
+        shards_are_whole,
+        every_item_decodes,
         nothing_is_lost,
         levels_stay_above_zero,
+        waits_come_true,
         everything_passes_again,
     ),
 )

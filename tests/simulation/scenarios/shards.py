@@ -13,13 +13,18 @@ from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
 from tests.simulation.invariants import (
     buckets_begin_full,
+    bursts_are_kept,
     charged_exactly,
+    every_item_decodes,
     everything_passes_again,
     levels_stay_above_zero,
     nothing_is_lost,
     nothing_is_minted,
+    shards_are_whole,
     within_the_rate,
 )
+from tests.simulation.refused import refused_for_a_reason
+from tests.simulation.reshaping import resharding_loses_nothing, splits_leave_no_debt
 from tests.simulation.scenario import Admin, Scenario
 from tests.simulation.world import RESOURCE, Client, Host, World
 
@@ -102,9 +107,15 @@ SHARDS: Final = Scenario(
         charged_exactly,
         buckets_begin_full,
         nothing_is_minted,
+        bursts_are_kept,
+        shards_are_whole,
+        every_item_decodes,
         nothing_is_lost,
         levels_stay_above_zero,
         within_the_rate,
+        splits_leave_no_debt,
+        resharding_loses_nothing,
+        refused_for_a_reason,
         everything_passes_again,
     ),
 )

@@ -55,7 +55,7 @@ class Limiter:
 
     def __init__(self, *, table: str, namespace: str, client: "DynamoDBClient | None" = None) -> None:
         self._namespace = _checked_id("namespace", namespace)
-        environment = Environment("library", table, STORE_TIMEOUT_MS, open_namespace=None)
+        environment = Environment("library", table, STORE_TIMEOUT_MS)
         if client is None:
             client = make_client(environment)
         elif not _sends_once(client):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
@@ -21,33 +21,49 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sluice.core.admission import CHAIN_MAX
 from sluice.core.errors import SigningUnavailable
 from sluice.core.signals import METRICS_NAMESPACE, Meter, Signal
+from sluice.repository.archive import S3Archive
 from sluice.repository.retries import Retries
+from sluice.repository.secret_ages import SecretDates
 from sluice.repository.store import DynamoStore, Store
 from sluice.services.acquire import Acquire, Task
+from sluice.services.apps import Apps
+from sluice.services.archiving import Archiving
+from sluice.services.bearers import Bearers
 from sluice.services.bucket_lists import BucketLists
 from sluice.services.chains import Chains
 from sluice.services.claims import Taken
+from sluice.services.client_secrets import ClientSecrets
 from sluice.services.configuration import Configuration
+from sluice.services.confinement import Confinement
 from sluice.services.corrections import Corrections
+from sluice.services.counting import Counting
+from sluice.services.credentials import Credentials
 from sluice.services.cursors import Cursors
 from sluice.services.daily import MERGE_SHARDS, Daily, MergeShards
 from sluice.services.effects import Effects
 from sluice.services.entities import Entities
 from sluice.services.explain import Explain
+from sluice.services.growth import Growth
 from sluice.services.idempotency import IdempotentAcquire
 from sluice.services.job_lists import JobLists
 from sluice.services.jobs import Jobs, Work
 from sluice.services.leases import Leases
 from sluice.services.limits import Limits
 from sluice.services.listing import Lists
+from sluice.services.logins import Logins
 from sluice.services.migration import MIGRATION, Migrate, Migrations
 from sluice.services.namespaces import Namespaces
+from sluice.services.operators import Operators
+from sluice.services.orgs import Orgs
 from sluice.services.purge import PURGE, Purge
 from sluice.services.registration import Registrar
+from sluice.services.secret_ages import SecretAges
 from sluice.services.sharding import Sharding
 from sluice.services.signing import KeySource, Signer, SigningKeys, parse_keys
 from sluice.services.taking import build_buckets
 from sluice.services.together import Together
+from sluice.services.tokens import Tokens
+from sluice.services.usage import Usage
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -69,16 +85,26 @@ metrics = Metrics(namespace=METRICS_NAMESPACE)
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Every setting that a function reads. `open_namespace`: who callers without a login are, if allowed.
+    """Every setting that a function reads. A secret is the ARN of two keys; None for a process that does not use it.
 
-    `signing_secret`: the ARN of the secret with the signing keys; None for a process that hands out no tokens.
+    `signing_secret`: of leases and cursors. `token_secret`: of callers' tokens. `operator_secret`: what an operator
+    shows. `credentials_secret`: of the hashes of clients' secrets. `aged_secrets`: those whose age is watched.
     """
 
     name: str
     table: str
     store_timeout_ms: int
-    open_namespace: str | None
     signing_secret: str | None = None
+    token_secret: str | None = None
+    operator_secret: str | None = None
+    credentials_secret: str | None = None
+    archive_bucket: str | None = None
+    aged_secrets: tuple[str, ...] = ()
+
+    @property
+    def has_secrets(self) -> bool:
+        keys = (self.signing_secret, self.token_secret, self.operator_secret, self.credentials_secret)
+        return bool(self.aged_secrets) or any(keys)
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
@@ -86,8 +112,12 @@ class Environment:
             name=variables["SLUICE_ENVIRONMENT"],
             table=variables["SLUICE_TABLE"],
             store_timeout_ms=int(variables.get("SLUICE_STORE_TIMEOUT_MS", "2000")),
-            open_namespace=variables.get("SLUICE_OPEN_NAMESPACE") or None,
             signing_secret=variables.get("SLUICE_SIGNING_SECRET") or None,
+            token_secret=variables.get("SLUICE_TOKEN_SECRET") or None,
+            operator_secret=variables.get("SLUICE_OPERATOR_SECRET") or None,
+            credentials_secret=variables.get("SLUICE_CREDENTIALS_SECRET") or None,
+            archive_bucket=variables.get("SLUICE_ARCHIVE_BUCKET") or None,
+            aged_secrets=tuple(filter(None, variables.get("SLUICE_AGED_SECRETS", "").split(","))),
         )
 
 
@@ -97,41 +127,49 @@ def process_environment() -> Environment:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a handler may call. `work`: what the jobs of each kind do."""
+    """What a handler may call. `work`: what the jobs of each kind do. `archiving`: None without a bucket."""
 
     acquire: Acquire
     idempotent_acquire: IdempotentAcquire
     explain: Explain
+    apps: Apps
+    archiving: Archiving | None
+    bearers: Bearers
     bucket_lists: BucketLists
     configuration: Configuration
+    confinement: Confinement
+    counting: Counting
+    credentials: Credentials
     daily: Daily
     entities: Entities
+    growth: Growth
     job_lists: JobLists
     jobs: Jobs
     leases: Leases
     limits: Limits
     lists: Lists
+    logins: Logins
     migrations: Migrations
     namespaces: Namespaces
+    operators: Operators
+    orgs: Orgs
+    secret_ages: SecretAges
     sharding: Sharding
     signer: Signer
     store: Store
+    tokens: Tokens
+    usage: Usage
     work: Mapping[str, Work]
 
 
 class SecretKeys:
-    """The signing keys of a secret, read when they are first needed: a snapshot must not carry them.
+    """The two keys of a secret, read when they are first needed: a snapshot must not carry them.
 
     While the secret can not be read, the keys that were read last go on.
     """
 
-    def __init__(self, secret: str, timeout_ms: int) -> None:
-        config = Config(
-            connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=timeout_ms / 1000,
-            retries={"total_max_attempts": 2, "mode": "standard"},
-        )
-        self._client = boto3.client("secretsmanager", config=config)
+    def __init__(self, secret: str, client: Any) -> None:
+        self._client = client
         self._secret = secret
         self._lock = Lock()
         self._keys: SigningKeys | None = None
@@ -151,7 +189,7 @@ class SecretKeys:
                 self._asked_ms = now_ms
                 self._keys = self._read() or self._keys
             if self._keys is None:
-                raise SigningUnavailable("the signing keys can not be read")
+                raise SigningUnavailable("the keys of this service can not be read")
             return self._keys
 
     def _read(self) -> SigningKeys | None:
@@ -159,7 +197,7 @@ class SecretKeys:
             return parse_keys(self._client.get_secret_value(SecretId=self._secret)["SecretString"])
         except (BotoCoreError, ClientError, ValueError, KeyError) as error:
             # Only the type: what is wrong with a secret may be in the message.
-            logger.error("the signing keys can not be read", extra={"reason": type(error).__name__})  # noqa: TRY400
+            logger.error("the keys of a secret can not be read", extra={"reason": type(error).__name__})  # noqa: TRY400
             return None
 
 
@@ -167,7 +205,7 @@ class NoKeys:
     """For a process that was given no secret."""
 
     def known(self) -> SigningKeys:
-        raise LookupError("SLUICE_SIGNING_SECRET is not set")
+        raise LookupError("this process was given no secret")
 
     looked_up = known
 
@@ -205,39 +243,76 @@ def build_services(environment: Environment, client: "DynamoDBClient", meter: Me
     buckets = build_buckets(store, configuration, effects, timer_ms)
     chains = Chains(configuration, buckets.memory.images, Registrar(store, configuration, effects))
     jobs = Jobs(store, effects)
-    signer = Signer(_key_source(environment))
+    # One for all of them: making a client costs more CPU than a request.
+    secrets_client = _bounded_client("secretsmanager", environment) if environment.has_secrets else None
+    signer = Signer(_key_source(environment.signing_secret, secrets_client))
     cursors = Cursors(signer)
     acquire = Acquire(configuration, chains, buckets.taker, run_all, meter)
     together = Together(store, buckets, effects)
+    client_secrets = ClientSecrets(_key_source(environment.credentials_secret, secrets_client), _random_below)
+    credentials = Credentials(store, client_secrets, effects)
+    tokens = Tokens(
+        _key_source(environment.token_secret, secrets_client), f"sluice-{environment.name}", new_token, meter
+    )
+    lists = Lists(store, cursors)
+    namespaces = Namespaces(store, jobs, effects, timer_ms)
+    orgs = Orgs(store, namespaces, credentials, configuration, effects)
+    archive = _archive(environment)
     return Services(
         acquire=acquire,
+        apps=Apps(store, orgs, credentials, lists, configuration, effects),
+        archiving=None if archive is None else Archiving(archive, namespaces, meter),
+        bearers=Bearers(store, timer_ms, meter),
         bucket_lists=BucketLists(store, cursors, clock_ms),
         configuration=configuration,
+        confinement=Confinement(store),
+        counting=Counting(store, namespaces, effects),
+        credentials=credentials,
         daily=Daily(jobs, effects),
         explain=Explain(chains, buckets.writer, clock_ms),
         idempotent_acquire=IdempotentAcquire(store, acquire, chains, together, effects),
         entities=Entities(store, configuration, clock_ms, _random_below, new_token),
+        growth=Growth(store, buckets.writer, buckets.sharding, namespaces, effects),
         job_lists=JobLists(jobs, cursors),
         jobs=jobs,
         leases=Leases(store, Corrections(store, buckets.taker), effects),
         limits=Limits(store, configuration, clock_ms, _random_below, new_token),
-        lists=Lists(store, cursors),
+        lists=lists,
+        logins=Logins(store, credentials, client_secrets, tokens, acquire, effects),
         migrations=Migrations(store, jobs, effects),
-        namespaces=Namespaces(store, jobs, effects, timer_ms),
+        namespaces=namespaces,
+        operators=Operators(_key_source(environment.operator_secret, secrets_client)),
+        orgs=orgs,
+        secret_ages=SecretAges(environment.aged_secrets, SecretDates(secrets_client), effects, timer_ms),
         sharding=buckets.sharding,
         signer=signer,
         store=store,
+        tokens=tokens,
+        usage=Usage(store, lists, cursors, clock_ms),
         work={
             MERGE_SHARDS: MergeShards(store, buckets.sharding),
             MIGRATION: Migrate(store, buckets.legacy, effects),
-            PURGE: Purge(store, effects),
+            PURGE: Purge(store, effects, archive),
         },
     )
 
 
-def _key_source(environment: Environment) -> KeySource:
-    secret = environment.signing_secret
-    return NoKeys() if secret is None else SecretKeys(secret, environment.store_timeout_ms)
+def _archive(environment: Environment) -> S3Archive | None:
+    bucket = environment.archive_bucket
+    return None if bucket is None else S3Archive(_bounded_client("s3", environment), bucket)
+
+
+def _bounded_client(service: Literal["s3", "secretsmanager"], environment: Environment) -> Any:
+    config = Config(
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=environment.store_timeout_ms / 1000,
+        retries={"total_max_attempts": 2, "mode": "standard"},
+    )
+    return boto3.client(service, config=config)
+
+
+def _key_source(secret: str | None, client: Any) -> KeySource:
+    return NoKeys() if secret is None else SecretKeys(secret, client)
 
 
 def run_all(tasks: Sequence[Task]) -> list[Taken | Exception]:
@@ -264,9 +339,24 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def timer_ms() -> int:
-    """For what lives so and so long: it never runs backwards."""
-    return time.monotonic_ns() // 1_000_000
+class _Timer:
+    """Ages by whichever clock went further: the wall clock may be set back, the monotonic one may stand still while
+    the machine does. So nothing that lives so and so long lives longer."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._age_ns = 0
+        self._monotonic_ns, self._wall_ns = time.monotonic_ns(), time.time_ns()
+
+    def __call__(self) -> int:
+        with self._lock:
+            monotonic_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+            self._age_ns += max(monotonic_ns - self._monotonic_ns, wall_ns - self._wall_ns)
+            self._monotonic_ns, self._wall_ns = monotonic_ns, wall_ns
+            return self._age_ns // 1_000_000
+
+
+timer_ms: Final = _Timer()
 
 
 def _sleep_ms(duration_ms: int) -> None:

@@ -103,12 +103,13 @@ def short_limits(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of one bucket, for a refusal to tell."""
+    """What is asked of one bucket, for a refusal to tell. `own_only`: of one above, whose own limits alone apply."""
 
     entity: str
     resource: str
     limits: LimitSet
     demand: Mapping[str, int]
+    own_only: bool = False
 
 
 def refusal(asked: Asked, balances_milli: Mapping[str, int], judged_ms: int, now_ms: int) -> LimitExceeded | None:
@@ -160,16 +161,18 @@ def _refusal(asked: Asked, short: Sequence[Short], levels_milli: Mapping[str, in
         for one in short
     ]
     retry_after_ms = max(violation.retry_after_ms for violation in violations)
-    levels = (level_of(asked.entity, asked.limits, levels_milli),)
+    levels = (level_of(asked.entity, asked.limits, levels_milli, own_only=asked.own_only),)
     return LimitExceeded(violations, now_ms + retry_after_ms, retry_after_ms, levels)
 
 
-def level_of(entity: str, limits: LimitSet, levels_milli: Mapping[str, int]) -> Level:
+def level_of(entity: str, limits: LimitSet, levels_milli: Mapping[str, int], *, own_only: bool = False) -> Level:
+    """Where the limits stand that apply here."""
     return Level(
         entity,
         tuple(
             _limit_level(name, limit, limits.parameters[name], levels_milli[name])
             for name, limit in limits.limits.items()
+            if not own_only or name in limits.own
         ),
     )
 

@@ -20,6 +20,10 @@ class Action(StrEnum):
     NAMESPACE_CREATE = "namespace.create"
     NAMESPACE_PURGE = "namespace.purge"
     MIGRATION_START = "migration.start"
+    ORG_PUT = "org.put"
+    APP_PUT = "app.put"
+    APP_DELETE = "app.delete"
+    CREDENTIALS_ROTATE = "credentials.rotate"
 
 
 @dataclass(frozen=True, slots=True)

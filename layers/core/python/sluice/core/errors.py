@@ -54,6 +54,47 @@ class IdempotencyMismatch(SluiceError):
     """The Idempotency-Key was used before, with another body."""
 
 
+class Unauthorized(SluiceError):
+    """No credential, or none that is worth anything. One text for all reasons: it must not tell what nearly fits."""
+
+    def __init__(self) -> None:
+        super().__init__("a valid access token is needed")
+
+
+class WrongCredentials(Unauthorized):
+    """At the token endpoint: the client is not known, its secret is wrong, or the refresh token is worth nothing."""
+
+    def __str__(self) -> str:
+        return "the credentials or the refresh token are not valid"
+
+
+class Forbidden(SluiceError):
+    """The caller is known and may not do this, whatever it names."""
+
+
+class Suspended(SluiceError):
+    """The caller's org or app is suspended."""
+
+    def __init__(self) -> None:
+        super().__init__("this org or app is suspended")
+
+
+class IdTaken(SluiceError):
+    """The id already names something of another kind."""
+
+
+class RotationConflict(SluiceError):
+    """The credentials changed meanwhile, or as many secrets as may be are still valid. Nothing was changed."""
+
+
+class TooManyRequests(SluiceError):
+    """Too many logins of one client."""
+
+    def __init__(self, retry_after_ms: int) -> None:
+        super().__init__(f"too many requests, try again in {retry_after_ms} ms")
+        self.retry_after_ms = retry_after_ms
+
+
 class NoLimits(SluiceError):
     """No limit at all is defined for this entity and resource."""
 

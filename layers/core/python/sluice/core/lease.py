@@ -29,10 +29,11 @@ class LeaseMember:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """An admitted acquire. `consumed`: what was asked for, in whole tokens."""
+    """An admitted acquire of `entity`. `consumed`: what was asked for, in whole tokens."""
 
     lease_id: str
     namespace: str
+    entity: str
     resource: str
     consumed: Mapping[str, int]
     members: tuple[LeaseMember, ...]

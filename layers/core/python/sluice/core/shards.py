@@ -80,6 +80,11 @@ def is_complete(counts: Counts) -> bool:
     return implied(counts) == counts.keys()
 
 
+def missing(counts: Counts) -> set[int]:
+    """The shards without which those seen are no whole bucket."""
+    return implied(counts) - counts.keys()
+
+
 def implied(counts: Counts) -> set[int]:
     """The shards that must exist beside those seen."""
     return {shard for shard in range(count_of(counts)) if _exists(shard, counts)}

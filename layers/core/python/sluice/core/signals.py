@@ -25,6 +25,20 @@ class Signal(StrEnum):
     JOB_STEPS = "JobSteps"
     JOBS_FAILED = "JobsFailed"
     LEGACY_ITEMS_MOVED = "LegacyItemsMoved"
+    TOKENS_ISSUED = "TokensIssued"
+    TOKENS_REFUSED = "TokensRefused"
+    TOKENS_REVOKED = "TokensRevoked"
+    LOGINS_THROTTLED = "LoginsThrottled"
+    STANDING_READS = "StandingReads"
+    STANDING_CACHE_HITS = "StandingCacheHits"
+    STANDING_LOOKUPS_FAILED = "StandingLookupsFailed"
+    SECRETS_TOO_OLD = "SecretsTooOld"
+    STREAM_RECORDS = "StreamRecords"
+    STREAM_FAILURES = "StreamFailures"
+    STREAM_GAPS = "StreamGaps"
+    SNAPSHOT_WRITES = "SnapshotWrites"
+    ARCHIVED_RECORDS = "ArchivedRecords"
+    ARCHIVED_BYTES = "ArchivedBytes"
 
 
 class Meter(Protocol):

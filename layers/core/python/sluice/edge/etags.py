@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from sluice.repository.items import Entity, StoredLimits
+from sluice.repository.orgs import App, Org
 
 T = TypeVar("T")
 
@@ -23,12 +24,28 @@ def entity_etag(entity: Entity) -> str:
     return _tag(entity.created_at_ms, entity.version)
 
 
+def org_etag(org: Org) -> str:
+    return _tag(org.created_at_ms, org.version)
+
+
+def app_etag(app: App) -> str:
+    return _tag(app.created_at_ms, app.version)
+
+
 def limits_if_match(header: str | None) -> Callable[[StoredLimits | None], bool]:
     return _precondition(header, limits_etag)
 
 
 def entity_if_match(header: str | None) -> Callable[[Entity | None], bool]:
     return _precondition(header, entity_etag)
+
+
+def org_if_match(header: str | None) -> Callable[[Org | None], bool]:
+    return _precondition(header, org_etag)
+
+
+def app_if_match(header: str | None) -> Callable[[App | None], bool]:
+    return _precondition(header, app_etag)
 
 
 def _tag(created_at_ms: int, version: int) -> str:

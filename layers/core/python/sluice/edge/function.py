@@ -8,21 +8,18 @@ from aws_lambda_powertools.logging import correlation_paths
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.edge.application import Application, flush_metrics
-from sluice.edge.identity import open_namespace
-from sluice.shell import PowertoolsMeter, Services, build_services, logger, make_client, process_environment
+from sluice.edge.identity import Identity
+from sluice.shell import PowertoolsMeter, Services, build_services, clock_ms, logger, make_client, process_environment
 
 Handler = Callable[[Mapping[str, Any], LambdaContext], dict[str, Any]]
 
 
-def build_application(
-    build_router: Callable[[Services], Router],
-    routes: Mapping[str, Iterable[str]],
-    open_paths: frozenset[str] = frozenset(),
-) -> Application:
+def build_application(build_router: Callable[[Services], Router], routes: Mapping[str, Iterable[str]]) -> Application:
     environment = process_environment()
     meter = PowertoolsMeter(environment)
     services = build_services(environment, make_client(environment), meter)
-    return Application(build_router(services), routes, open_namespace(environment, open_paths), meter)
+    identity = Identity(services.tokens, services.bearers, services.operators, clock_ms)
+    return Application(build_router(services), routes, identity.caller, services.confinement, meter)
 
 
 def build_handler(application: Application) -> Handler:

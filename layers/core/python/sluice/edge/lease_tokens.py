@@ -20,7 +20,7 @@ _PLAIN: Final = b"j"
 _PACKED: Final = b"z"
 # Far above what the largest lease unpacks to.
 _UNPACKED_BYTES_MAX: Final = 64 * 1024
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 def write_token(signer: Signer, lease: Lease) -> str:
@@ -37,6 +37,7 @@ def _signed(signer: Signer, lease: Lease) -> str:
     content = [
         _VERSION,
         lease.lease_id,
+        lease.entity,
         lease.resource,
         lease.expires_at_ms,
         names,
@@ -88,12 +89,13 @@ def _unpacked(payload: bytes) -> bytes:
 
 
 def _read_lease(namespace: str, content: Any) -> Lease:
-    version, lease_id, resource, expires_at_ms, names, consumed, members = content
+    version, lease_id, entity, resource, expires_at_ms, names, consumed, members = content
     if version != _VERSION:
         raise ValueError("another version")
     return Lease(
         lease_id=_text(lease_id),
         namespace=namespace,
+        entity=_text(entity),
         resource=_text(resource),
         consumed=_amounts(names, consumed),
         members=tuple(_read_member(member, names) for member in members),

@@ -70,7 +70,18 @@ UNAVAILABLE: Final = Problem(
     "the table does not answer",
     headers={"Retry-After": "1"},
 )
+UNAUTHORIZED: Final = Problem(
+    HTTPStatus.UNAUTHORIZED, "unauthorized", str(errors.Unauthorized()), headers={"WWW-Authenticate": "Bearer"}
+)
+WRONG_CREDENTIALS: Final = replace(UNAUTHORIZED, detail=str(errors.WrongCredentials()))
 AMBIGUOUS: Final = replace(UNAVAILABLE, detail="the table does not answer; the request may have been applied")
+# Those that always read the same.
+_FIXED: Final[Mapping[type, Problem]] = {
+    errors.Unauthorized: UNAUTHORIZED,
+    errors.WrongCredentials: WRONG_CREDENTIALS,
+    errors.Unavailable: UNAVAILABLE,
+    errors.Ambiguous: AMBIGUOUS,
+}
 
 
 # Those that need nothing but their own words.
@@ -79,6 +90,15 @@ _PLAIN: Final[Mapping[type[errors.SluiceError], tuple[HTTPStatus, str]]] = {
     errors.InUse: (HTTPStatus.CONFLICT, "in-use"),
     errors.LeaseClosed: (HTTPStatus.CONFLICT, "lease-closed"),
     errors.LeaseExpired: (HTTPStatus.GONE, "lease-expired"),
+    errors.Forbidden: (HTTPStatus.FORBIDDEN, "forbidden"),
+    errors.Suspended: (HTTPStatus.FORBIDDEN, "suspended"),
+    errors.IdTaken: (HTTPStatus.CONFLICT, "id-taken"),
+    errors.RotationConflict: (HTTPStatus.CONFLICT, "rotation-conflict"),
+}
+# Those that ask to wait.
+_WAITS: Final[Mapping[type[errors.SluiceError], str]] = {
+    errors.Contended: "contended",
+    errors.TooManyRequests: "too-many-requests",
 }
 # Those that blame a field.
 _FIELDS: Final[Mapping[type[errors.SluiceError], tuple[HTTPStatus, str, str]]] = {
@@ -112,18 +132,15 @@ def problem_of(error: errors.SluiceError) -> Problem:
             headers = {**retry_headers(error.retry_after_ms), **rate_limit_headers(error.levels)}
             members = _limit_exceeded(error)
             problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, "limit-exceeded", str(error), members, headers)
-        case errors.Contended():
+        case errors.Contended() | errors.TooManyRequests():
             members = {"retry_after_ms": error.retry_after_ms}
             headers = retry_headers(error.retry_after_ms)
-            problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, "contended", str(error), members, headers)
-        case errors.Ambiguous():
-            problem = AMBIGUOUS
+            problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, _WAITS[type(error)], str(error), members, headers)
         case errors.SigningUnavailable():
             problem = replace(UNAVAILABLE, detail=str(error))
-        case errors.Unavailable():
-            problem = UNAVAILABLE
         case _:
-            problem = INTERNAL
+            # The narrowest type decides.
+            problem = next((_FIXED[one] for one in type(error).__mro__ if one in _FIXED), INTERNAL)
     return problem
 
 

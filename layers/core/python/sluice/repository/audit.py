@@ -40,11 +40,12 @@ def audit_put(namespace: str, event: AuditEvent) -> TransactWrite:
     return {"Put": {"Item": encode_audit_event(namespace, event), "ConditionExpression": "attribute_not_exists(PK)"}}
 
 
-def audit_query(namespace: str, subject: str) -> QueryRequest:
+def audit_query(namespace: str, subject: str, since_ms: int = 0) -> QueryRequest:
     """The newest first. Consistently: whoever made a change finds it."""
+    first = keys.audit_event(namespace, subject, since_ms, "")
     return {
-        "KeyConditionExpression": "PK = :subject",
-        "ExpressionAttributeValues": {":subject": keys.audit_of(namespace, subject)},
+        "KeyConditionExpression": "PK = :subject AND SK >= :first",
+        "ExpressionAttributeValues": {":subject": first.pk, ":first": first.sk},
         "ScanIndexForward": False,
         "ConsistentRead": True,
     }
@@ -56,6 +57,7 @@ def encode_audit_event(namespace: str, event: AuditEvent) -> Item:
         **key.attributes,
         **keys.namespace_index(namespace, key),
         "kind": AUDIT,
+        "ns": namespace,
         "event_id": event.event_id,
         "subject": event.subject,
         "at_ms": event.at_ms,

@@ -1,9 +1,13 @@
 """How items are found whose keys nobody knows: by an index, by partition, or by a look at every item of the table."""
 
+from typing import Final
+
 from sluice.repository import keys, schema
 from sluice.repository.items import BUCKET
 from sluice.repository.requests import QueryRequest, ScanRequest
 from sluice.repository.wire import Item, Value
+
+_KEYS: Final = f"{schema.PARTITION_KEY}, {schema.SORT_KEY}"
 
 
 def index_query(namespace: str, partition: int, after: str | None, limit: int) -> QueryRequest:
@@ -22,19 +26,21 @@ def index_query(namespace: str, partition: int, after: str | None, limit: int) -
 
 
 def partition_query(pk: str, limit: int) -> QueryRequest:
-    """The first items of a partition of the table, also those that are in no index."""
+    """Keys of the first items of a partition of the table, also of those that are in no index."""
     return {
         "KeyConditionExpression": "PK = :pk",
         "ExpressionAttributeValues": {":pk": pk},
+        "ProjectionExpression": _KEYS,
         "ConsistentRead": True,
         "Limit": limit,
     }
 
 
 def sweep_scan(namespace: str, start: Item | None, limit: int) -> ScanRequest:
-    """Looks at that many items of the whole table and finds those of the namespace."""
+    """Looks at that many items of the whole table and finds the keys of those of the namespace."""
     request: ScanRequest = {
         "FilterExpression": "begins_with(PK, :prefix)",
+        "ProjectionExpression": _KEYS,
         "ExpressionAttributeValues": {":prefix": keys.namespace_prefix(namespace)},
         "ConsistentRead": True,
         "Limit": limit,

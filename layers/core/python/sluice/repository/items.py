@@ -7,6 +7,7 @@ from typing import Final
 
 from sluice.core.bucket import Parameters
 from sluice.core.limits import Limit, LimitsByName, OnUnavailable
+from sluice.core.orgs import EntityRole
 from sluice.repository import keys, schema
 from sluice.repository.shapes import UnknownShape, check_kind, optional_text, optional_whole, text, whole
 from sluice.repository.wire import Item, Value
@@ -82,6 +83,7 @@ class Entity:
     version: int
     created_at_ms: int
     updated_at_ms: int
+    role: EntityRole = EntityRole.OTHER
 
 
 def limits_hash(fingerprint: str, shard_count: int) -> str:
@@ -219,6 +221,7 @@ def decode_entity(item: Mapping[str, Value]) -> Entity:
         version=whole(item, "v"),
         created_at_ms=whole(item, "created_at"),
         updated_at_ms=whole(item, "updated_at"),
+        role=_role(item),
     )
 
 
@@ -238,7 +241,17 @@ def encode_entity(key: keys.Key, indexes: Mapping[str, str], entity: Entity) -> 
         item["name"] = entity.name
     if entity.parent is not None:
         item["parent_id"] = entity.parent
+    if entity.role is not EntityRole.OTHER:
+        item["role"] = entity.role.value
     return item
+
+
+def _role(item: Mapping[str, Value]) -> EntityRole:
+    """Nearly all entities are others, so theirs is not stored."""
+    try:
+        return EntityRole(text(item, "role")) if "role" in item else EntityRole.OTHER
+    except ValueError:
+        raise UnknownShape(item, "role is not known") from None
 
 
 @lru_cache(maxsize=4096)

@@ -7,9 +7,11 @@ language (`#`, `/`, `!`), the escape sign itself and all control characters beco
 import re
 import zlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from sluice.core.limits import Scope
+from sluice.core.snapshots import SnapshotName, Window
 from sluice.repository import schema
 
 REGISTRY_NAMESPACE: Final = "_"
@@ -24,6 +26,10 @@ CONFIG: Final = "#CONFIG"
 META: Final = "#META"
 ANSWER: Final = "#ANSWER"
 VERSION: Final = "#VERSION"
+ORG: Final = "#ORG"
+APP: Final = "#APP"
+CREDENTIALS: Final = "#CREDENTIALS"
+REVOKED: Final = "#REVOKED"
 
 
 class Key(NamedTuple):
@@ -70,6 +76,36 @@ def bucket_indexes(
         **_index(schema.GSI2, buckets_of_resource(namespace, resource), f"BUCKET#{encode(entity_id)}#{shard}"),
         **_index(schema.GSI3, buckets_of(namespace, entity_id), f"BUCKET#{name}#{shard}"),
         **namespace_index(namespace, bucket(namespace, entity_id, resource, shard, call_fingerprint)),
+    }
+
+
+def usage(name: SnapshotName) -> Key:
+    """In the order of time. What was taken from buckets under per-call limits is told apart, as those are."""
+    prefix = usage_of(name.resource, name.window, name.call_fingerprint)
+    return Key(usage_partition(name.namespace, name.entity), f"{prefix}{_window_start(name)}")
+
+
+def usage_partition(namespace: str, entity_id: str) -> str:
+    """The partition that holds the usage of an entity."""
+    return entity(namespace, entity_id).pk
+
+
+def usage_of(resource: str, window: Window, call_fingerprint: str | None = None) -> str:
+    """How the sort keys of an entity's usage of a resource begin. The start of the window follows."""
+    return f"#USAGE#{_bucket_resource(resource, call_fingerprint)}#{window.value}#"
+
+
+def usage_per_call(resource: str) -> str:
+    """How the sort keys of an entity's usage of a resource begin, where it was under limits of single calls."""
+    return f"#USAGE#{encode(resource)}!"
+
+
+def usage_indexes(name: SnapshotName) -> dict[str, str]:
+    """GSI2 lists the usage of a resource, by window."""
+    sk = f"USAGE#{name.window.value}#{_window_start(name)}#{encode(name.entity)}"
+    return {
+        **_index(schema.GSI2, buckets_of_resource(name.namespace, name.resource), sk),
+        **namespace_index(name.namespace, usage(name)),
     }
 
 
@@ -128,6 +164,44 @@ def namespace_by_name(name: str) -> Key:
 
 def namespace_by_id(namespace: str) -> Key:
     return Key(f"{REGISTRY_NAMESPACE}/SYSTEM#", f"#NSID#{encode(namespace)}")
+
+
+def org_settings(namespace: str) -> Key:
+    return Key(f"{encode(namespace)}/SYSTEM#", ORG)
+
+
+def app_settings(namespace: str, app: str) -> Key:
+    return Key(f"{encode(namespace)}/ENTITY#{encode(app)}", APP)
+
+
+def app_indexes(namespace: str, app: str) -> dict[str, str]:
+    """GSI3 lists the apps of a namespace."""
+    return {
+        **_index(schema.GSI3, apps_of(namespace), encode(app)),
+        **namespace_index(namespace, app_settings(namespace, app)),
+    }
+
+
+def apps_of(namespace: str) -> str:
+    """The partition of GSI3 that holds the apps of a namespace."""
+    return f"{encode(namespace)}/APPS"
+
+
+def client(client_id: str) -> Key:
+    return Key(f"{REGISTRY_NAMESPACE}/CLIENT#{encode(client_id)}", CREDENTIALS)
+
+
+def revoked_token(token_id: str) -> Key:
+    return Key(f"{REGISTRY_NAMESPACE}/TOKEN#{encode(token_id)}", REVOKED)
+
+
+def revoked_family(family: str) -> Key:
+    """Families and tokens are drawn from the same large set, so one prefix serves both."""
+    return revoked_token(family)
+
+
+def revoked_client(client_id: str) -> Key:
+    return revoked_token(f"client:{client_id}")
 
 
 def audit_event(namespace: str, subject: str, at_ms: int, event_id: str) -> Key:
@@ -201,6 +275,11 @@ def namespace_index(namespace: str, key: Key) -> dict[str, str]:
 
 def _bucket_resource(resource: str, call_fingerprint: str | None) -> str:
     return encode(resource) if call_fingerprint is None else f"{encode(resource)}!{encode(call_fingerprint)}"
+
+
+def _window_start(name: SnapshotName) -> str:
+    starts = datetime.fromtimestamp(name.starts_ms // 1000, UTC)
+    return f"{starts:%Y%m%dT%H}" if name.window is Window.HOUR else f"{starts:%Y%m%d}"
 
 
 def _index(name: str, pk: str, sk: str) -> dict[str, str]:

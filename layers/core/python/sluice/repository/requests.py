@@ -48,6 +48,7 @@ class TransactWrite(TypedDict, total=False):
 class ScanRequest(TypedDict, total=False):
     IndexName: str
     FilterExpression: str
+    ProjectionExpression: str
     ExpressionAttributeNames: dict[str, str]
     ExpressionAttributeValues: dict[str, Value]
     ExclusiveStartKey: Item

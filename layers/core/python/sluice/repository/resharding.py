@@ -4,9 +4,13 @@
 |---|---|---|
 | split | half of one shard to a new one | generation and limits hash as seen; no child; a range of the balance |
 | merge | all shards, full, back into shard 0 | version and generation of each as seen |
+| removal | none of them is left | generation and limits hash of each as seen; what is missing, missing |
 
 Refill is linear, so half the balance at half the rate is half the bucket at any moment: a split needs no lock. It is
 not conditioned on the version, which on a shard that needs it never stands still.
+
+Each is one transaction, so at any moment a bucket has all of its shards. If one is missing all the same, somebody took
+it away by other means, and the rest is no bucket: its shares do not add up, and what it promises does not come true.
 """
 
 from collections.abc import Sequence
@@ -16,6 +20,7 @@ from sluice.core import bucket as math
 from sluice.core import shards
 from sluice.core.bucket import SLACK_MS, Parameters
 from sluice.repository import keys
+from sluice.repository.entities import bucket_delete
 from sluice.repository.expressions import Expression, compacted
 from sluice.repository.items import Bucket, BucketLimit, encode_bucket, limits_hash
 from sluice.repository.requests import TransactWrite
@@ -79,13 +84,24 @@ def merge(images: Sequence[Bucket], new_expires_at_s: int | None, now_ms: int) -
         update.values[":new_ttl"] = new_expires_at_s
     else:
         update.removes.append(TTL)
-    there = {image.shard for image in images}
-    missing = shards.implied({image.shard: image.shard_count for image in images}) - there
     return [
         {"Update": compacted(update.request(first.key))},
-        *(_remove(image) for image in images if image.shard),
-        *(_still_missing(first, shard) for shard in sorted(missing)),
+        *(_merged(image) for image in images if image.shard),
     ]
+
+
+def remove(images: Sequence[Bucket]) -> list[TransactWrite]:
+    """All that is there of a bucket, whatever is spent meanwhile. A split or a merge since the images is in its way."""
+    first = keys.first_shard(images[0].key, images[0].shard)
+    return [
+        *(TransactWrite(Delete=bucket_delete(image)) for image in images),
+        *(_still_missing(first, shard) for shard in sorted(missing_shards(images))),
+    ]
+
+
+def missing_shards(images: Sequence[Bucket]) -> set[int]:
+    """What these shards, read one after the other, do not have of a whole bucket. Of no shards nothing is missing."""
+    return shards.missing({image.shard: image.shard_count for image in images}) if images else set()
 
 
 def whole_parameters(first: Bucket) -> dict[str, Parameters]:
@@ -102,8 +118,8 @@ def _whole(share: Parameters, count: int) -> Parameters:
     )
 
 
-def _still_missing(first: Bucket, shard: int) -> TransactWrite:
-    key: Item = {**keys.bucket_shard(first.key, shard).attributes}
+def _still_missing(first: keys.Key, shard: int) -> TransactWrite:
+    key: Item = {**keys.bucket_shard(first, shard).attributes}
     return {"ConditionCheck": {"Key": key, "ConditionExpression": "attribute_not_exists(PK)"}}
 
 
@@ -132,7 +148,7 @@ def _as_seen(update: Expression, image: Bucket) -> None:
     update.values |= {":v": image.version, ":gen": image.generation}
 
 
-def _remove(image: Bucket) -> TransactWrite:
+def _merged(image: Bucket) -> TransactWrite:
     key: Item = {**image.key.attributes}
     return {
         "Delete": {

@@ -115,7 +115,10 @@ class BucketWriter:
             amounts_milli = {name: amount for name, amount in amounts_milli.items() if name in found.limits}
 
     def read_all(self, claim: Claim) -> tuple[list[Bucket], int]:
-        """All shards of a claimed bucket as of one moment, and when that was. None where there is no bucket."""
+        """All shards of a claimed bucket as of one moment, and when that was. None where there is no bucket.
+
+        Of a bucket that lost shards, those that are left.
+        """
         for _ in range(_READ_ROUNDS):
             items, read_ms = self._read_items(claim.first)
             if not any(is_legacy(item) for item in items):
@@ -139,7 +142,7 @@ class BucketWriter:
             wanted = [keys.bucket_shard(first, shard) for shard in range(count)]
             found = self._store.batch_get(wanted, consistent=True)
             counts = dict(shard_and_count(item) for item in found if not is_legacy(item))
-            # The same picture twice is no moment in between: shards are missing, as after a removal that broke off.
+            # The same picture twice is hardly a moment in between: shards are missing. Who goes by that makes sure.
             if len(counts) < len(found) or not found or shards.is_complete(counts) or counts == before:
                 return found, now_ms
             # A split or a merge went on between the reads: half of each would show tokens twice.

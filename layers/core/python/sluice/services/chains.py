@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sluice.core.admission import CHAIN_MAX, check_names
-from sluice.core.errors import NotFound
 from sluice.core.limits import LimitsByName, LimitSet, Source, resolve
 from sluice.repository import keys
 from sluice.repository.items import decode_bucket
 from sluice.repository.legacy import is_legacy
 from sluice.services.claims import Claim, Terms, terms_of
 from sluice.services.configuration import Configuration, Resolved
+from sluice.services.confinement import no_such_entity, require_cached
 from sluice.services.images import ImageCache
 from sluice.services.registration import Registrar, Registration
 
@@ -20,6 +20,7 @@ class AcquireRequest:
     """What a caller asks for, in whole tokens. `limits`: per-call limits, which use a bucket of their own.
 
     `registration`: where an entity that nobody knows yet is registered; None leaves it unregistered.
+    `known_only`: such an entity is refused instead. `within`: only this entity and those below it may be asked for.
     """
 
     namespace: str
@@ -28,6 +29,8 @@ class AcquireRequest:
     consume: Mapping[str, int]
     limits: LimitsByName | None = None
     registration: Registration | None = None
+    known_only: bool = False
+    within: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +59,37 @@ class Chains:
 
     def open(self, request: AcquireRequest) -> list[Opened]:
         """The members that have to give something. Refuses what can never pass before anything is written."""
-        members = self._members(request)
+        members = self._allowed_members(request)
         opened = _checked(request, members)
         registration = request.registration
         if registration is None or members[0].registered:
             return opened
         # As last read, which saves a check in the transaction: a parent that is being removed is a race either way.
         if registration.below == request.entity or (len(members) > 1 and not members[1].registered):
-            raise NotFound("there is no such entity")
+            raise no_such_entity()
         if self._registrar.register(request.namespace, request.entity, request.resource, registration):
             return opened
-        return _checked(request, self._members(request))
+        return _checked(request, self._allowed_members(request))
 
     def would_register(self, request: AcquireRequest) -> bool:
         """Whether opening this chain would make somebody known."""
-        return request.registration is not None and not self._members(request)[0].registered
+        return request.registration is not None and not self._allowed_members(request)[0].registered
 
     def look(self, request: AcquireRequest) -> list[Opened]:
         """As `open`, without registering anybody."""
-        return _checked(request, self._members(request))
+        if request.within is not None and not self._members(request)[0].registered:
+            # Somebody else may have made it its own meanwhile, and what it has left is not for everybody.
+            self._configuration.look_up(request.namespace, request.entity, request.resource)
+        return _checked(request, self._allowed_members(request))
+
+    def _allowed_members(self, request: AcquireRequest) -> list[_Member]:
+        members = self._members(request)
+        if request.known_only and not members[0].registered:
+            raise no_such_entity()
+        # Who is about to be registered has its parent in the chain already.
+        if request.within is not None and all(member.claim.entity != request.within for member in members):
+            require_cached(self._configuration, request.namespace, request.within, request.entity, request.resource)
+        return members
 
     def _members(self, request: AcquireRequest) -> list[_Member]:
         call_limits = None if request.limits is None else resolve([(Source.CALL, request.limits)])

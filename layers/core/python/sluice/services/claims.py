@@ -49,7 +49,8 @@ class Terms:
 
     @property
     def asked(self) -> Asked:
-        return Asked(self.claim.entity, self.claim.resource, self.limits, self.demand)
+        claim = self.claim
+        return Asked(claim.entity, claim.resource, self.limits, self.demand, own_only=not claim.asks)
 
     def target(self, shard: int, count: int) -> writes.Target:
         limits, first = self.limits, self.claim.first

@@ -22,7 +22,7 @@ CACHE_SIZE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """`parent`: the next one up, if what this entity takes is taken there as well.
+    """`parent`: the next one up, if what this entity takes is taken there as well. `stands_below`: whether or not.
 
     `registered`: the entity itself is stored. `version`: which layouts the namespace may have.
     """
@@ -31,6 +31,7 @@ class Resolved:
     parent: str | None
     registered: bool
     version: SchemaVersion
+    stands_below: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Configuration:
         with self._lock:
             cached = self._cache.get((namespace, entity, resource))
             if cached is not None:
-                resolved = replace(cached.resolved, parent=parent, registered=True)
+                resolved = replace(cached.resolved, parent=parent, registered=True, stands_below=parent)
                 self._cache[namespace, entity, resource] = replace(cached, resolved=resolved)
 
     @property
@@ -161,6 +162,7 @@ class Configuration:
             parent=found_entity.parent if found_entity is not None and found_entity.cascade else None,
             registered=found_entity is not None,
             version=decode_version(parts[version_key]),
+            stands_below=None if found_entity is None else found_entity.parent,
         )
         with self._lock:
             # What was read before a change was made must not be cached after it.

@@ -5,7 +5,7 @@ the same limits, is refused again; so refill alone is never refused wrongly, and
 or a split is seen after DENIAL_MS at the latest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -26,25 +26,28 @@ class _Denial:
 
 
 class DenyCache:
-    """By the key of shard 0. Bounded, and safe to share between threads."""
+    """By the key of shard 0. Bounded, and safe to share between threads.
 
-    def __init__(self, size: int = DENIALS_MAX) -> None:
+    The timer must be monotonic: a clock that is set back would have a refusal stand once more.
+    """
+
+    def __init__(self, timer_ms: Callable[[], int], size: int = DENIALS_MAX) -> None:
+        self._timer_ms = timer_ms
         self._denials: LRUCache[str, _Denial] = LRUCache(maxsize=size)
         self._lock = Lock()
 
-    def remember(self, first: Key, images: Sequence[Bucket], denied_ms: int) -> None:
+    def remember(self, first: Key, images: Sequence[Bucket]) -> None:
         with self._lock:
-            self._denials[first.pk] = _Denial(tuple(images), denied_ms)
+            self._denials[first.pk] = _Denial(tuple(images), self._timer_ms())
 
     def forget(self, first: Key) -> None:
         with self._lock:
             self._denials.pop(first.pk, None)
 
-    def images(self, first: Key, fingerprint: str, now_ms: int) -> tuple[Bucket, ...]:
+    def images(self, first: Key, fingerprint: str) -> tuple[Bucket, ...]:
         """The images of a refusal less than DENIAL_MS ago, if they are under these limits; else none."""
         with self._lock:
             denial = self._denials.get(first.pk)
-        # A clock that was set back must not keep a denial alive.
-        if denial is None or not 0 <= now_ms - denial.denied_ms < DENIAL_MS:
+        if denial is None or self._timer_ms() - denial.denied_ms >= DENIAL_MS:
             return ()
         return denial.images if all(image.fingerprint == fingerprint for image in denial.images) else ()

@@ -13,16 +13,21 @@ from typing import Final
 from sluice.core.admission import CHAIN_MAX
 from sluice.core.audit import BY_SYSTEM, Action, Author, entity_target
 from sluice.core.backoff import RandomBelow, contended_wait_ms
-from sluice.core.errors import Contended, InvalidRequest, NotFound, PreconditionFailed
+from sluice.core.changes import UNSET as UNSET  # noqa: PLC0414 - part of EntityChange
+from sluice.core.changes import Unset
+from sluice.core.errors import Contended, Forbidden, InvalidRequest, NotFound, PreconditionFailed
+from sluice.core.orgs import EntityRole
 from sluice.repository import keys
 from sluice.repository.audit import AuditEvent, audit_put, decode_audit_event
 from sluice.repository.entities import children_query, entity_image, entity_put, entity_unchanged
 from sluice.repository.items import Entity, decode_entity
 from sluice.repository.legacy_settings import entity_of_any_layout
+from sluice.repository.limits import own_limits_query
 from sluice.repository.requests import QueryRequest
 from sluice.repository.store import Committed, ConditionFailed, Store
 from sluice.repository.wire import Item, Value
 from sluice.services.configuration import Configuration
+from sluice.services.confinement import Confinement, no_such_entity
 from sluice.services.removal import Removal
 
 _WRITE_ROUNDS: Final = 4
@@ -37,19 +42,23 @@ def any_version(_entity: Entity | None) -> bool:
     return True
 
 
-class Unset:
-    """A field that was not sent: it keeps its value. None clears it."""
-
-
-UNSET: Final = Unset()
-
-
 @dataclass(frozen=True, slots=True)
 class EntityChange:
     name: str | Unset | None = UNSET
     parent: str | Unset | None = UNSET
     cascade: bool | Unset = UNSET
     metadata: Mapping[str, Value] | Unset | None = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a caller may put entities. `below`: where a new one stands if nobody says. `within`: it and those below."""
+
+    below: str | None = None
+    within: str | None = None
+
+
+ANYWHERE: Final = Place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,7 @@ class Entities:
         self._clock_ms = clock_ms
         self._random_below = random_below
         self._new_token = new_token
+        self._confinement = Confinement(store)
         self._removal = Removal(store, clock_ms, random_below, new_token)
 
     def get(self, namespace: str, entity_id: str) -> Entity:
@@ -79,6 +89,10 @@ class Entities:
         if found is None:
             raise NotFound("there is no such entity")
         return found
+
+    def own_since_ms(self, namespace: str, within: str | None, entity_id: str) -> int:
+        """From when on the history of an id is a caller's to see: it may have been another app's before."""
+        return 0 if within is None else self.get(namespace, entity_id).created_at_ms
 
     def put(
         self,
@@ -88,15 +102,25 @@ class Entities:
         precondition: Precondition = any_version,
         *,
         author: Author = BY_SYSTEM,
+        place: Place = ANYWHERE,
     ) -> Changed:
         """Merges what was sent into what is stored."""
         event_id, at_ms = self._new_token(), self._clock_ms()
         tried: list[Changed] = []
         for _ in range(_WRITE_ROUNDS):
             before = self._find(namespace, entity_id)
+            if before is not None:
+                # What is another's is not told by its version either.
+                self._confinement.require(namespace, place.within, entity_id)
+            elif place.within == entity_id:
+                # An app that is gone does not make itself anew.
+                raise no_such_entity()
             if not precondition(before):
                 raise PreconditionFailed("the stored version is another one")
-            entity = _merged(entity_id, before, change, self._clock_ms())
+            entity = _merged(entity_id, before, change, place.below, at_ms)
+            if entity.role is not EntityRole.OTHER and before is not None and entity.parent != before.parent:
+                raise InvalidRequest("parent", "an org or an app stays where it is")
+            self._check_confined(namespace, entity, before, place)
             above = self._check_place(namespace, entity, before)
             event = AuditEvent(
                 event_id=event_id,
@@ -125,9 +149,17 @@ class Entities:
         raise Contended(contended_wait_ms(self._random_below))
 
     def delete(
-        self, namespace: str, entity_id: str, precondition: Precondition = any_version, *, author: Author = BY_SYSTEM
+        self,
+        namespace: str,
+        entity_id: str,
+        precondition: Precondition = any_version,
+        *,
+        author: Author = BY_SYSTEM,
+        place: Place = ANYWHERE,
     ) -> None:
         """Removes the entity with its limits and buckets. What it consumed stays in the history."""
+        if place.within is not None:
+            self._refuse_with_limits(namespace, entity_id)
         try:
             self._removal.remove(namespace, entity_id, precondition, author)
         finally:
@@ -136,6 +168,42 @@ class Entities:
     def _find(self, namespace: str, entity_id: str) -> Entity | None:
         item = self._store.get(keys.entity(namespace, entity_id), consistent=True)
         return None if item is None else entity_of_any_layout(item, entity_id)
+
+    def _check_confined(self, namespace: str, entity: Entity, before: Entity | None, place: Place) -> None:
+        """What a confined caller may not do: put something elsewhere, or out of the reach of limits that others set."""
+        if place.within is None or entity.entity == place.within:
+            if place.within is not None and before is not None and entity.cascade != before.cascade:
+                raise Forbidden("only the org itself changes cascade")
+            return
+        if entity.parent is None or not self._is_within(namespace, place.within, entity.parent):
+            raise InvalidRequest("parent", "there is no such entity")
+        if entity.cascade != (before is None or before.cascade):
+            raise Forbidden("only the org itself changes cascade")
+        if before is not None and before.parent != entity.parent:
+            stays = {entity.parent, *self._names_above(namespace, entity.parent)}
+            left = [before.parent, *self._names_above(namespace, before.parent)]
+            for one in left:
+                if one is not None and one not in stays:
+                    self._refuse_with_limits(namespace, one)
+
+    def _is_within(self, namespace: str, within: str, entity_id: str) -> bool:
+        try:
+            self._confinement.require(namespace, within, entity_id)
+        except NotFound:
+            return False
+        return True
+
+    def _names_above(self, namespace: str, entity_id: str | None) -> list[str]:
+        names: list[str] = []
+        found = None if entity_id is None else self._find(namespace, entity_id)
+        while found is not None and found.parent is not None and len(names) < CHAIN_MAX:
+            names.append(found.parent)
+            found = self._find(namespace, found.parent)
+        return names
+
+    def _refuse_with_limits(self, namespace: str, entity_id: str) -> None:
+        if self._store.query({**own_limits_query(namespace, entity_id), "Limit": 1}).items:
+            raise Forbidden("limits of its own are the org's to remove; ask with the org's token")
 
     def _check_place(self, namespace: str, entity: Entity, before: Entity | None) -> list[Entity]:
         """Everyone above, after checking that the entity may stand there."""
@@ -190,11 +258,12 @@ class Entities:
         return items
 
 
-def _merged(entity_id: str, before: Entity | None, change: EntityChange, now_ms: int) -> Entity:
+def _merged(entity_id: str, before: Entity | None, change: EntityChange, below: str | None, now_ms: int) -> Entity:
     name = before.name if before is not None else None
-    parent = before.parent if before is not None else None
+    parent = before.parent if before is not None else below
     cascade = before.cascade if before is not None else True
     metadata = before.metadata if before is not None else {}
+    role = before.role if before is not None else EntityRole.OTHER
     return Entity(
         entity=entity_id,
         name=name if isinstance(change.name, Unset) else change.name,
@@ -204,6 +273,7 @@ def _merged(entity_id: str, before: Entity | None, change: EntityChange, now_ms:
         version=1 if before is None else before.version + 1,
         created_at_ms=now_ms if before is None else before.created_at_ms,
         updated_at_ms=now_ms,
+        role=role,
     )
 
 

@@ -7,6 +7,7 @@ from sluice.core import bucket as math
 from sluice.core import shards
 from sluice.core.shards import TakeFrom, View, Wait
 from sluice.repository.items import Bucket
+from sluice.repository.resharding import missing_shards
 from sluice.services.bucket_writes import BucketWriter
 from sluice.services.chains import AcquireRequest, Chains
 from sluice.services.claims import Terms
@@ -63,7 +64,7 @@ class Explain:
 
     def _views(self, terms: Terms) -> list[View]:
         images, read_ms = self._writer.look_at(terms.claim.first)
-        if not images:
+        if not images or missing_shards(images):
             # It would be created, full.
             parameters = terms.limits.parameters
             tops = {name: math.top_milli(limit, read_ms) for name, limit in parameters.items()}

@@ -3,6 +3,8 @@
 All shards are read, consistently and as of one moment. If one covers the demand it is taken there. If only all
 together do, and none alone soon would, each limit is taken from its own fullest shards in one transaction. Else the
 answer is the exact moment at which one of the two comes true.
+
+A bucket that lost shards is cleared first and made anew: by what is left of it nobody can be given a time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +15,7 @@ from sluice.core.admission import split_refusal
 from sluice.core.backoff import contended_wait_ms
 from sluice.core.errors import Contended
 from sluice.core.shards import TakeFrom, View, Wait, decide
-from sluice.repository import writes
+from sluice.repository import resharding, writes
 from sluice.repository.items import Bucket, decode_bucket
 from sluice.repository.legacy import is_legacy
 from sluice.repository.requests import TransactWrite
@@ -80,9 +82,12 @@ class Gatherer:
         raise Contended(contended_wait_ms(self._random_below))
 
     def look(self, terms: Terms, terms_again: TermsAgain) -> tuple[Terms, Seen]:
-        """All shards, under the limits that hold now: those that are behind are rebased first."""
+        """All shards, or none, under the limits that hold now: those that are behind are rebased first."""
         for _ in range(GATHER_ROUNDS):
             images, read_ms = self._writer.read_all(terms.claim)
+            if resharding.missing_shards(images):
+                self._sharding.clear(terms.claim.first)
+                continue
             behind = [image for image in images if not terms.agrees_with(image)]
             if behind:
                 terms = terms_again(terms)
@@ -99,7 +104,7 @@ class Gatherer:
         views = seen.views(terms)
         decided = decide(views, terms.demand, now_ms)
         if isinstance(decided, Wait):
-            self._denials.remember(terms.claim.first, list(seen.images.values()), now_ms)
+            self._denials.remember(terms.claim.first, list(seen.images.values()))
             raise split_refusal(terms.asked, views, decided, now_ms)
         return decided
 

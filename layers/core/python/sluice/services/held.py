@@ -45,6 +45,7 @@ class HeldLease:
         self._lease = Lease(
             lease_id="",
             namespace=admission.namespace,
+            entity=admission.entity,
             resource=admission.resource,
             consumed=admission.consumed,
             members=admission.members,

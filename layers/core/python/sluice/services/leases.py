@@ -74,6 +74,7 @@ class Leases:
         return Lease(
             lease_id=self._effects.new_token(),
             namespace=admission.namespace,
+            entity=admission.entity,
             resource=admission.resource,
             consumed=admission.consumed,
             members=admission.members,

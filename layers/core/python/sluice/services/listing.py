@@ -21,6 +21,8 @@ from sluice.repository.listing import (
     place_of,
     resources_query,
 )
+from sluice.repository.namespaces import decode_namespace, namespaces_query
+from sluice.repository.orgs import App, Org, apps_query, decode_app, decode_org
 from sluice.repository.requests import QueryRequest
 from sluice.repository.store import Store
 from sluice.repository.wire import Item
@@ -131,9 +133,30 @@ class Lists:
         query = resources_query(namespace)
         return self._list((namespace, "resources"), [query], page, self._by_key(decode_scoped_limits))
 
-    def audit(self, namespace: str, subject: str, page: PageRequest) -> Listed[AuditEvent]:
-        query = audit_query(namespace, subject)
+    def audit(self, namespace: str, subject: str, page: PageRequest, since_ms: int = 0) -> Listed[AuditEvent]:
+        query = audit_query(namespace, subject, since_ms)
         return self._list((namespace, "audit", subject), [query], page, _as_listed(decode_audit_event))
+
+    def apps(self, namespace: str, page: PageRequest) -> Listed[App]:
+        """By id."""
+        return self._list((namespace, "apps"), [apps_query(namespace)], page, self._by_key(decode_app))
+
+    def orgs(self, page: PageRequest) -> Listed[Org]:
+        """By name. One that is being purged is left out: its settings may be gone already."""
+        purpose = (keys.REGISTRY_NAMESPACE, "orgs")
+        return self._list(purpose, [namespaces_query(None, page.limit)], page, self._read_orgs)
+
+    def _read_orgs(self, entries: Sequence[Entry]) -> Iterator[Org | None]:
+        namespaces = [decode_namespace(entry.item) for entry in entries]
+        wanted = [keys.org_settings(one.namespace_id) for one in namespaces if one.is_active]
+        orgs = {org.namespace: org for org in map(decode_org, self._store.batch_get(wanted))}
+        return (orgs.get(one.namespace_id) for one in namespaces)
+
+    def by_key(
+        self, purpose: Sequence[str], queries: Sequence[QueryRequest], page: PageRequest, decode: Callable[[Item], T]
+    ) -> Listed[T]:
+        """A list whose index has only keys."""
+        return self._list(purpose, queries, page, self._by_key(decode))
 
     def _list(
         self,

@@ -72,13 +72,20 @@ class Namespaces:
             if found is not None:
                 # After a lost answer it may be our own.
                 return Created(found, created=found.namespace_id in drawn)
-            namespace = Namespace(name, self._new_id(), NamespaceState.ACTIVE, None, now_ms, now_ms)
+            namespace, writes = self.creation(name, author, event_id, now_ms)
             drawn.add(namespace.namespace_id)
-            writes = [*create_writes(namespace), *_first_items(namespace, author, event_id)]
             if isinstance(self._store.transact(writes, self._effects.new_token()), Committed):
                 return Created(namespace, created=True)
             # Another was faster, or the id is taken.
         raise Contended(contended_wait_ms(self._effects.random_below))
+
+    def creation(self, name: str, author: Author, event_id: str, now_ms: int) -> tuple[Namespace, list[TransactWrite]]:
+        """A new namespace under a new id, and what makes it: for the caller's own transaction, by name first."""
+        namespace = Namespace(name, self._new_id(), NamespaceState.ACTIVE, None, now_ms, now_ms)
+        return namespace, [*create_writes(namespace), *_first_items(namespace, author, event_id)]
+
+    def find(self, name: str) -> Namespace | None:
+        return self._find(keys.namespace_by_name(name))
 
     def get(self, name: str) -> Namespace:
         return _required(self._find(keys.namespace_by_name(name)))

@@ -1,25 +1,29 @@
 """The purge of a namespace: a job that removes everything of it and nothing of anybody else.
 
-One pass follows the namespace's index, which finds most and also what the registry keeps about the namespace, then
-looks at every item of the table, which finds what is in no index. While the first pass runs, processes that have not
-noticed yet may still write; so the passes after it begin when all have noticed, and the purge ends with a pass that
-found nothing. Only then the name is free again.
+One pass follows the namespace's index, which finds most and also what the registry keeps about the namespace: its
+clients and their revoked tokens. Then it looks at every item of the table, which finds what is in no index, and last it
+empties the namespace's part of the archive. While the first pass runs, processes that have not noticed yet may still
+write; so the passes after it begin when all have noticed, and the purge ends with a pass that found nothing. Only then
+the name is free again.
 
 Every step removes a page at most, one item after the other: a purge takes its time and leaves the table to the others.
+What it removes it does not read: the sweep asks for keys, and the registry's items go without being shown.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
 from sluice.core.audit import Author
 from sluice.repository import keys
+from sluice.repository.archive import Archive
 from sluice.repository.enumeration import index_query, is_of, is_of_registry, partition_query, sweep_scan
 from sluice.repository.jobs import Job
 from sluice.repository.namespaces import Namespace, decode_namespace, remove_writes
+from sluice.repository.requests import TransactWrite
 from sluice.repository.shapes import UnknownShape, text, whole
-from sluice.repository.store import Applied, Cancelled, Store
+from sluice.repository.store import Applied, Cancelled, Committed, Store
 from sluice.repository.wire import Item, Value
 from sluice.services.effects import Effects
 from sluice.services.jobs import Step
@@ -36,7 +40,8 @@ class RegistryDisagrees(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a purge is: in a partition of the index, behind `after`; behind the last one, in the sweep at `start`.
+    """Where a purge is: in a partition of the index, behind `after`; behind the last one, in the sweep at `start`;
+    behind the sweep, in the archive, where what is left is always the beginning.
 
     `found`: what this pass has removed so far.
     """
@@ -52,11 +57,15 @@ class _Place:
         return self.partition < keys.NAMESPACE_PARTITIONS
 
     @property
+    def in_archive(self) -> bool:
+        return self.partition > keys.NAMESPACE_PARTITIONS
+
+    @property
     def at_beginning(self) -> bool:
         return self == _Place(self.passes)
 
     def next_partition(self) -> "_Place":
-        return replace(self, partition=self.partition + 1, after=None)
+        return replace(self, partition=self.partition + 1, after=None, start=None)
 
     def next_pass(self) -> "_Place":
         return _Place(self.passes + 1)
@@ -86,15 +95,18 @@ class _Place:
 
 
 class Purge:
-    def __init__(self, store: Store, effects: Effects) -> None:
+    """`archive`: None where there is no bucket."""
+
+    def __init__(self, store: Store, effects: Effects, archive: Archive | None = None) -> None:
         self._store = store
         self._effects = effects
+        self._archive = archive
 
     def step(self, job: Job) -> Step:
         place = _Place.read(job.cursor)
         if place.passes > 1 and place.at_beginning and self._effects.clock_ms() < job.created_at_ms + UNNOTICED_MS:
             return Step(0, place.cursor(), rest=True)
-        removed, after = (self._follow_index if place.in_index else self._sweep)(job.namespace, place)
+        removed, after = self._work(place)(job.namespace, place)
         result = _result(job, removed, place)
         if after is not None:
             return Step(removed, replace(after, found=after.found + removed).cursor(), result=result)
@@ -103,6 +115,11 @@ class Purge:
             return Step(removed, place.next_pass().cursor(), result=result)
         self._remove_records(job)
         return Step(removed, None, result=result)
+
+    def _work(self, place: _Place) -> Callable[[str, _Place], tuple[int, _Place | None]]:
+        if place.in_archive:
+            return self._empty_archive
+        return self._follow_index if place.in_index else self._sweep
 
     def _follow_index(self, namespace: str, place: _Place) -> tuple[int, _Place | None]:
         page = self._store.query(index_query(namespace, place.partition, place.after, PAGE))
@@ -122,7 +139,7 @@ class Purge:
         if is_of_registry(pk):
             # Only what the index names: the rest of the partition may be about others. What this page of the index does
             # not show is left to the next pass.
-            return sum(map(self._remove, found)), True
+            return sum(map(self._remove_unseen, found)), True
         if not is_of(namespace, pk):
             # Indexed by mistake. Whatever it is, it is not ours.
             return 0, True
@@ -130,16 +147,25 @@ class Purge:
         return sum(self._remove(keys.key_of(item)) for item in page.items), page.next_start is None
 
     def _sweep(self, namespace: str, place: _Place) -> tuple[int, _Place | None]:
-        """None in place of a place: the table is at its end."""
         page = self._store.scan(sweep_scan(namespace, place.start, PAGE))
         found = [key for key in map(keys.key_of, page.items) if is_of(namespace, key.pk)]
         removed = sum(map(self._remove, found))
-        return removed, None if page.next_start is None else replace(place, start=page.next_start)
+        return removed, place.next_partition() if page.next_start is None else replace(place, start=page.next_start)
+
+    def _empty_archive(self, namespace: str, place: _Place) -> tuple[int, _Place | None]:
+        """None in place of a place: the pass is at its end."""
+        removed = 0 if self._archive is None else self._archive.remove_some(namespace, PAGE)
+        return removed, place if removed else None
 
     def _remove(self, key: keys.Key) -> int:
         """1 if there was something. Repeated after a lost answer it counts too little, never too much."""
         outcome = self._store.delete({"Key": {**key.attributes}})
         return int(isinstance(outcome, Applied) and outcome.item is not None)
+
+    def _remove_unseen(self, key: keys.Key) -> int:
+        """As a transaction, which answers nothing: a deletion would show what it removed, here the hash of a secret."""
+        removal: TransactWrite = {"Delete": {"Key": {**key.attributes}, "ConditionExpression": "attribute_exists(PK)"}}
+        return int(isinstance(self._store.transact([removal], self._effects.new_token()), Committed))
 
     def _remove_records(self, job: Job) -> None:
         """Both records in one transaction. A step that runs again finds them gone, or the name with a new owner."""

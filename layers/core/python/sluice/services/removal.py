@@ -6,19 +6,24 @@ for once more after the entity is gone, and if there are some, everything is put
 that: one that the index shows later still, and one that is registered by its own first acquire, which goes by a parent
 that was read up to a minute ago. They keep a parent that does not exist: nothing is taken there, and they can be moved.
 
+All shards of a bucket go in one transaction. One after the other, a removal that broke off would leave a bucket that
+can not keep what it promises: shares that are missing are neither refilled nor can they be asked for.
+
 Every step can be repeated. A removal that ended half way is ended by the next one, also when the entity itself is gone
 already.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sluice.core.audit import Action, Author, entity_target, limits_subject, limits_target
 from sluice.core.backoff import RandomBelow, contended_wait_ms
 from sluice.core.errors import Contended, InUse, NotFound, PreconditionFailed
+from sluice.core.orgs import EntityRole
 from sluice.core.shards import SHARDS_MAX
-from sluice.repository import keys
-from sluice.repository.audit import AuditEvent, audit_put
+from sluice.repository import keys, resharding
+from sluice.repository.audit import AuditEvent, Image, audit_put
 from sluice.repository.entities import (
     bucket_delete,
     buckets_query,
@@ -49,6 +54,28 @@ _LIMITS_AT_ONCE: Final = 40
 Precondition = Callable[[Entity | None], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What goes and comes back with an entity, in the same transaction, and how the audit tells of it."""
+
+    deleted: Action
+    put: Action
+    target: str
+    image: Image
+    removed: Sequence[TransactWrite] = ()
+    put_back: Sequence[TransactWrite] = ()
+
+
+CompanyOf = Callable[[Entity], Company]
+"""Asked anew for each try: the company may have changed."""
+
+
+def alone(entity: Entity) -> Company:
+    if entity.role is not EntityRole.OTHER:
+        raise InUse(f"this entity is an {entity.role.value} and goes only with it; delete the {entity.role.value}")
+    return Company(Action.ENTITY_DELETE, Action.ENTITY_PUT, entity_target(entity.entity), entity_image(entity))
+
+
 class Removal:
     def __init__(
         self,
@@ -62,14 +89,23 @@ class Removal:
         self._random_below = random_below
         self._new_token = new_token
 
-    def remove(self, namespace: str, entity_id: str, precondition: Precondition, author: Author) -> None:
-        known = self._remove_entity(namespace, entity_id, precondition, author)
+    def remove(
+        self,
+        namespace: str,
+        entity_id: str,
+        precondition: Precondition,
+        author: Author,
+        company_of: CompanyOf = alone,
+    ) -> None:
+        known = self._remove_entity(namespace, entity_id, precondition, author, company_of)
         limits = self._remove_limits(namespace, entity_id, author)
         buckets = self._remove_buckets(namespace, entity_id)
         if not known and not limits and not buckets:
             raise NotFound("there is no such entity")
 
-    def _remove_entity(self, namespace: str, entity_id: str, precondition: Precondition, author: Author) -> bool:
+    def _remove_entity(
+        self, namespace: str, entity_id: str, precondition: Precondition, author: Author, company_of: CompanyOf
+    ) -> bool:
         """The entity and as many of its limits as fit. False if there is no such entity."""
         event_id, at_ms = self._new_token(), self._clock_ms()
         for _ in range(_WRITE_ROUNDS):
@@ -81,30 +117,33 @@ class Removal:
                 return False
             if not accepted:
                 raise PreconditionFailed("the stored version is another one")
+            company = company_of(before)
             self._refuse_with_children(namespace, entity_id)
             limits = self._some_limits(namespace, entity_id)
-            event = _entity_event(before, event_id, at_ms, author)
+            event = _entity_event(entity_id, company, event_id, at_ms, author)
             writes = [
                 audit_put(namespace, event),
                 entity_delete(namespace, before),
+                *company.removed,
                 *self._limits_removed(namespace, limits, author),
             ]
             outcome = self._store.transact(writes, self._new_token())
             # The event is there already: an earlier try was applied.
             if isinstance(outcome, Committed) or outcome.failures[0] is not None:
-                self._put_back_for_children(namespace, before, limits, author)
+                self._put_back_for_children(namespace, before, company, limits, author)
                 return True
         raise Contended(contended_wait_ms(self._random_below))
 
     def _put_back_for_children(
-        self, namespace: str, entity: Entity, limits: Sequence[ScopedLimits], author: Author
+        self, namespace: str, entity: Entity, company: Company, limits: Sequence[ScopedLimits], author: Author
     ) -> None:
         try:
             self._refuse_with_children(namespace, entity.entity)
         except InUse:
-            event = _entity_event(entity, self._new_token(), self._clock_ms(), author, put_back=True)
+            event = _entity_event(entity.entity, company, self._new_token(), self._clock_ms(), author, put_back=True)
             writes = [
                 entity_put(namespace, entity, None),
+                *company.put_back,
                 audit_put(namespace, event),
                 *self._limits_put_back(namespace, limits, author),
             ]
@@ -155,23 +194,22 @@ class Removal:
         return decode_bucket(item)
 
     def _remove_bucket(self, first: keys.Key, seen: Sequence[Bucket]) -> None:
-        """From the highest shard down: a shard whose donor is gone could neither be used nor made again."""
+        """Whole, or not at all. The list may lack a shard: then the transaction finds it, and all are read."""
         every = [keys.bucket_shard(first, shard) for shard in range(SHARDS_MAX)]
         for _ in range(_WRITE_ROUNDS):
-            from_the_highest = sorted(seen, key=lambda bucket: bucket.shard, reverse=True)
-            removed = all(self._remove_shard(bucket) for bucket in from_the_highest)
-            # The list may lack a shard. One that was never split has no other.
-            if removed and all(bucket.shard_count == 1 for bucket in seen):
+            if self._remove_shards(seen):
                 return
             seen = [bucket for item in self._store.batch_get(every, consistent=True) if (bucket := self._current(item))]
             if not seen:
                 return
         raise Contended(contended_wait_ms(self._random_below))
 
-    def _remove_shard(self, seen: Bucket) -> bool:
-        """False if it was split or made anew since."""
-        outcome = self._store.delete(bucket_delete(seen))
-        return isinstance(outcome, Applied) or outcome.item is None
+    def _remove_shards(self, seen: Sequence[Bucket]) -> bool:
+        """False if one of them was split, merged or made anew since, or if there are more."""
+        if len(seen) == 1 and seen[0].shard_count == 1:
+            outcome = self._store.delete(bucket_delete(seen[0]))
+            return isinstance(outcome, Applied) or outcome.item is None
+        return isinstance(self._store.transact(resharding.remove(seen), self._new_token()), Committed)
 
     def _find(self, namespace: str, entity_id: str) -> Entity | None:
         item = self._store.get(keys.entity(namespace, entity_id), consistent=True)
@@ -217,15 +255,16 @@ class Removal:
         )
 
 
-def _entity_event(entity: Entity, event_id: str, at_ms: int, author: Author, *, put_back: bool = False) -> AuditEvent:
-    image = entity_image(entity)
+def _entity_event(
+    entity_id: str, company: Company, event_id: str, at_ms: int, author: Author, *, put_back: bool = False
+) -> AuditEvent:
     return AuditEvent(
         event_id=event_id,
-        subject=entity.entity,
+        subject=entity_id,
         at_ms=at_ms,
         author=author,
-        action=Action.ENTITY_PUT if put_back else Action.ENTITY_DELETE,
-        target=entity_target(entity.entity),
-        before=None if put_back else image,
-        after=image if put_back else None,
+        action=company.put if put_back else company.deleted,
+        target=company.target,
+        before=None if put_back else company.image,
+        after=company.image if put_back else None,
     )

@@ -1,4 +1,4 @@
-"""Splitting a bucket that is written too often, and merging one that is quiet again."""
+"""Splitting a bucket that is written too often, merging one that is quiet again, clearing one that lost shards."""
 
 from typing import Final
 
@@ -8,7 +8,8 @@ from sluice.core.limits import Limit, fingerprint
 from sluice.core.shards import SHARDS_MAX
 from sluice.core.signals import Signal
 from sluice.repository import keys, resharding, writes
-from sluice.repository.items import Bucket
+from sluice.repository.items import Bucket, decode_bucket
+from sluice.repository.legacy import is_legacy
 from sluice.repository.store import Committed, Store
 from sluice.services.bucket_writes import BucketWriter
 from sluice.services.claims import new_generation
@@ -51,8 +52,13 @@ class Sharding:
         return True
 
     def merge(self, first_image: Bucket) -> bool:
-        """Whether the bucket of this shard 0 was merged: only if all shards are full, and under the same limits."""
+        """Whether the bucket of this shard 0 was merged: only if all shards are full, and under the same limits.
+
+        One that lost shards is cleared instead, full or not.
+        """
         images, now_ms = self._writer.look_at(first_image.key)
+        if resharding.missing_shards(images):
+            return self.clear(first_image.key)
         first = next((image for image in images if image.shard == 0), None)
         if first is None or first.shard_count == 1 or not all(_is_full(image, now_ms) for image in images):
             return False
@@ -67,6 +73,23 @@ class Sharding:
             return False
         self._images.learn(first_image.key, 0, 1)
         self._effects.meter.count(Signal.SHARDS_MERGED)
+        return True
+
+    def clear(self, first: keys.Key) -> bool:
+        """Whether we took away what is left of a bucket that lost shards. Whoever asks for it next makes it anew.
+
+        Not if it only seemed so, by shards that were read while they were split or merged. Every shard that could be
+        there is looked for: one that stayed would be in the way of a split for ever.
+        """
+        every = [keys.bucket_shard(first, shard) for shard in range(SHARDS_MAX)]
+        found = self._store.batch_get(every, consistent=True)
+        images = [decode_bucket(item) for item in found if not is_legacy(item)]
+        if not resharding.missing_shards(images):
+            return False
+        outcome = self._store.transact(resharding.remove(images), self._effects.new_token())
+        if not isinstance(outcome, Committed):
+            return False
+        self._images.learn(first, 0, 1)
         return True
 
 

@@ -40,6 +40,11 @@ def parse_keys(text: str) -> SigningKeys:
     return SigningKeys(current.encode(), previous.encode() or None)
 
 
+def key_id(key: bytes) -> str:
+    """Names a key in what was made with it. Says nothing about the key, and needs no field of the secret."""
+    return hashlib.sha256(b"kid" + key).hexdigest()[:16]
+
+
 class KeySource(Protocol):
     """`known`: the keys as this process has them. `looked_up`: read again, at most so often."""
 

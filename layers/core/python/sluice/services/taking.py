@@ -11,7 +11,7 @@ so only the limits have to be known, and those are cached. When it fails, the im
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from sluice.core import shards
@@ -41,8 +41,8 @@ RETRY_ROUNDS: Final = 4
 class Memory:
     """What a process keeps of the buckets it saw."""
 
-    images: ImageCache = field(default_factory=ImageCache)
-    denials: DenyCache = field(default_factory=DenyCache)
+    images: ImageCache
+    denials: DenyCache
 
 
 class Taker:
@@ -80,7 +80,7 @@ class Taker:
     def standing_refusal(self, terms: Terms) -> LimitExceeded | None:
         """Without a call, while the last refusal stands. Its time is then a lower bound."""
         now_ms = self._clock_ms()
-        images = self._denials.images(terms.claim.first, terms.limits.fingerprint, now_ms)
+        images = self._denials.images(terms.claim.first, terms.limits.fingerprint)
         if not images:
             return None
         if images[0].shard_count == 1:
@@ -129,7 +129,7 @@ class Taker:
             seen_milli = sum(view.level_milli(name, now_ms) for view in views)
             of_milli = sum(view.parameters[name].burst_milli for view in views)
             levels_milli[name] = seen_milli * limit.burst_milli // of_milli
-        return (level_of(terms.claim.entity, terms.limits, levels_milli),)
+        return (level_of(terms.claim.entity, terms.limits, levels_milli, own_only=not terms.claim.asks),)
 
     def terms_again(self, terms: Terms) -> Terms:
         """Under the limits as they are now: the bucket, or this process, is behind.
@@ -152,6 +152,7 @@ class Taker:
             return self._gatherer.take(terms, self.terms_again)
         answer = self._writer.create(terms) if known_missing else self._writer.speculate(terms, shard, count)
         hot = answer.hot
+        missed = 0
         rounds = 0
         while not answer.admitted and rounds < RETRY_ROUNDS:
             rounds += answer.image is not None or answer.shard == 0
@@ -159,7 +160,8 @@ class Taker:
                 terms = self.terms_again(terms)
                 if not terms.demand:
                     return Taken(terms, (), answer.written_ms)
-            if self._must_gather(terms, answer):
+            missed = answer.shard if answer.image is None else missed
+            if self._must_gather(terms, answer, missed):
                 return self._gatherer.take(terms, self.terms_again)
             answer = self._write_again(terms, answer)
             hot = hot or answer.hot
@@ -186,14 +188,17 @@ class Taker:
         self._refuse_if_short(terms, answer, now_ms)
         return self._writer.debit(terms, terms.demand, image, now_ms)
 
-    def _must_gather(self, terms: Terms, answer: Answer) -> bool:
-        """Whether one shard of several can not decide it alone."""
+    def _must_gather(self, terms: Terms, answer: Answer, missed: int) -> bool:
+        """Whether one shard of several can not decide it alone. `missed`: the last one that was not there."""
         image = answer.image
         if image is None:
             above = shards.donor(answer.shard) if answer.shard else 0
             return answer.shard > 0 and not terms.fits(above, answer.shard - above)
         if image.shard_count == 1 or not terms.agrees_with(image):
             return False
+        if missed and image.shard == shards.donor(missed) and image.shard_count > missed - image.shard:
+            # It should be there.
+            return True
         return not shards.covers(terms.view(image, answer.written_ms), terms.demand)
 
     def _refuse_if_short(self, terms: Terms, answer: Answer, now_ms: int) -> None:
@@ -202,7 +207,7 @@ class Taker:
             return
         refused = refusal(terms.asked, image.balances_milli, answer.written_ms, now_ms)
         if refused is not None:
-            self._denials.remember(terms.claim.first, [image], now_ms)
+            self._denials.remember(terms.claim.first, [image])
             raise refused
 
     def _seen_shards(self, taken: Taken) -> list[Bucket]:
@@ -228,7 +233,7 @@ class Buckets:
 
 
 def build_buckets(store: Store, configuration: Configuration, effects: Effects, timer_ms: Callable[[], int]) -> Buckets:
-    memory = Memory()
+    memory = Memory(ImageCache(), DenyCache(timer_ms))
     legacy = LegacyBuckets(store, effects, timer_ms)
     writer = BucketWriter(store, memory.images, legacy, effects)
     sharding = Sharding(store, writer, memory.images, effects)

@@ -1,4 +1,4 @@
-"""What the routes of the control plane have in common: statuses, preconditions and how they are documented."""
+"""What configuration routes have in common: statuses, preconditions, pages and how they are documented."""
 
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Header, Query
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
+from pydantic import BaseModel, Field
 
 from sluice.edge.callers import caller_of
 from sluice.edge.documentation import NO_LINKS, Links, answer, problems
@@ -19,9 +20,16 @@ PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 PageCursor = Annotated[str | None, Query(max_length=CURSOR_MAX)]
 IfMatch = Annotated[str | None, Header(alias="if-match")]
 
+
+class Page(BaseModel):
+    next_cursor: str | None = Field(description="the next page; null if there is none")
+
+
 ALWAYS: Final = (
     (HTTPStatus.BAD_REQUEST, "invalid-request"),
     (HTTPStatus.UNAUTHORIZED, "unauthorized"),
+    (HTTPStatus.FORBIDDEN, "forbidden"),
+    (HTTPStatus.FORBIDDEN, "suspended"),
     (HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"),
 )
 NOT_FOUND: Final = (HTTPStatus.NOT_FOUND, "not-found")

@@ -1,0 +1,112 @@
+"""Who may call what: one line per endpoint, and nothing is decided anywhere else.
+
+`scope` says what keeps a caller to its own. `closed`: refused while nobody can tell whether the token was revoked; only
+what takes and returns tokens goes on, because there the system limits decide what happens while the table is away.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from sluice.core.identity import Role
+
+
+class Scope(Enum):
+    """What of a request names whom it is about."""
+
+    OPEN = "needs no caller"
+    CALLER = "is about the caller itself"
+    NAMESPACE = "is about the whole namespace of the caller"
+    REGISTRY = "is about all namespaces"
+    ORG = "the org in the path: an org's own"
+    PATH_ENTITY = "the entity in the path: an app's own, or one below it"
+    QUERY_ENTITY = "the entity in the query: an app's own, or one below it"
+    PUT_ENTITY = "the entity in the path, which may be new: the service confines it"
+    BODY_ENTITY = "the entity in the body, which the service confines"
+    LEASE = "the entity of the lease in the body, which the route confines"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    roles: frozenset[Role]
+    scope: Scope
+    closed: bool = True
+
+
+_O, _A, _P = Role.OPERATOR, Role.ORG, Role.APP
+
+
+def _to(*roles: Role, scope: Scope, closed: bool = True) -> Access:
+    return Access(frozenset(roles), scope, closed)
+
+
+_OPEN: Final = _to(scope=Scope.OPEN, closed=False)
+_CALLER: Final = _to(_A, _P, scope=Scope.CALLER)
+_REGISTRY: Final = _to(_O, scope=Scope.REGISTRY)
+_ANY_JOB: Final = _to(_O, _A, scope=Scope.NAMESPACE)
+_ORG: Final = _to(_O, _A, scope=Scope.ORG)
+_ORG_BY_OPERATOR: Final = _to(_O, scope=Scope.ORG)
+_NAMESPACE: Final = _to(_A, scope=Scope.NAMESPACE)
+_PATH_ENTITY: Final = _to(_A, _P, scope=Scope.PATH_ENTITY)
+_QUERY_ENTITY: Final = _to(_A, _P, scope=Scope.QUERY_ENTITY)
+_TAKING: Final = _to(_A, _P, scope=Scope.BODY_ENTITY, closed=False)
+_LEASE: Final = _to(_A, _P, scope=Scope.LEASE, closed=False)
+
+_LIMITS_OF_ENTITY: Final = "/v1/limits/entities/<entity>/<resource>"
+_APP: Final = "/v1/orgs/<org>/apps/<app>"
+
+ACCESS: Final[Mapping[tuple[str, str], Access]] = {
+    # Probes and logins.
+    ("GET", "/v1/health"): _OPEN,
+    ("GET", "/v1/ready"): _OPEN,
+    ("GET", "/v1/openapi.json"): _OPEN,
+    ("POST", "/v1/auth/token"): _OPEN,
+    ("POST", "/v1/auth/refresh"): _OPEN,
+    ("POST", "/v1/auth/revoke"): _CALLER,
+    ("GET", "/v1/whoami"): _CALLER,
+    # Orgs and apps.
+    ("GET", "/v1/orgs"): _REGISTRY,
+    ("GET", "/v1/orgs/<org>"): _ORG,
+    ("PUT", "/v1/orgs/<org>"): _ORG_BY_OPERATOR,
+    ("DELETE", "/v1/orgs/<org>"): _ORG_BY_OPERATOR,
+    ("POST", "/v1/orgs/<org>/credentials/rotate"): _ORG,
+    ("GET", "/v1/orgs/<org>/apps"): _ORG,
+    ("GET", _APP): _ORG,
+    ("PUT", _APP): _ORG,
+    ("DELETE", _APP): _ORG,
+    ("POST", f"{_APP}/credentials/rotate"): _ORG,
+    # Entities and limits.
+    ("GET", "/v1/entities"): _CALLER,
+    ("GET", "/v1/entities/<entity>"): _PATH_ENTITY,
+    ("PUT", "/v1/entities/<entity>"): _to(_A, _P, scope=Scope.PUT_ENTITY),
+    ("DELETE", "/v1/entities/<entity>"): _PATH_ENTITY,
+    ("GET", "/v1/entities/<entity>/children"): _PATH_ENTITY,
+    ("GET", "/v1/entities/<entity>/buckets"): _PATH_ENTITY,
+    ("GET", "/v1/entities/<entity>/usage"): _PATH_ENTITY,
+    ("GET", "/v1/limits/system"): _NAMESPACE,
+    ("PUT", "/v1/limits/system"): _NAMESPACE,
+    ("DELETE", "/v1/limits/system"): _NAMESPACE,
+    ("GET", "/v1/limits/resources/<resource>"): _NAMESPACE,
+    ("PUT", "/v1/limits/resources/<resource>"): _NAMESPACE,
+    ("DELETE", "/v1/limits/resources/<resource>"): _NAMESPACE,
+    ("GET", _LIMITS_OF_ENTITY): _NAMESPACE,
+    ("PUT", _LIMITS_OF_ENTITY): _NAMESPACE,
+    ("DELETE", _LIMITS_OF_ENTITY): _NAMESPACE,
+    ("GET", "/v1/limits/effective"): _QUERY_ENTITY,
+    ("GET", "/v1/limits/entities"): _NAMESPACE,
+    ("GET", "/v1/resources"): _NAMESPACE,
+    ("GET", "/v1/resources/<resource>/capacity"): _NAMESPACE,
+    ("GET", "/v1/resources/<resource>/usage"): _NAMESPACE,
+    ("GET", "/v1/audit"): _QUERY_ENTITY,
+    # Jobs.
+    ("GET", "/v1/jobs"): _ANY_JOB,
+    ("GET", "/v1/jobs/<job>"): _ANY_JOB,
+    ("POST", "/v1/migrations"): _REGISTRY,
+    # Taking and returning tokens.
+    ("POST", "/v1/acquire"): _TAKING,
+    ("POST", "/v1/explain"): _TAKING,
+    ("POST", "/v1/leases/settle"): _LEASE,
+    ("POST", "/v1/leases/adjust"): _LEASE,
+    ("POST", "/v1/leases/release"): _LEASE,
+}

@@ -1,0 +1,224 @@
+"""What follows the table's stream: one function counts usage and splits busy shards, one archives.
+
+Each has an event source of its own, so that neither waits for the other; two are as many as a stream serves well.
+Filters keep the records out that a function is not for: they are neither delivered nor paid.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import aws_cdk as cdk
+import jsii
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from sluice.core.archiving import ARCHIVED_WHEN_EXPIRED, ARCHIVED_WHEN_WRITTEN, INSERT, REMOVE, TTL_SERVICE
+from stacks.acceptances import accept
+from stacks.catalog import ArchiveCatalog
+from stacks.data import DataStack
+from stacks.function import FunctionSpec, ServiceFunction
+from stacks.layers import ServiceLayers
+from stacks.registry import keep_from_reading_clients, keep_from_writing_registry
+from stacks.settings import Settings
+
+# With the time for which a namespace may be cached as active, less than the two minutes that a purge waits.
+_TIMEOUT_SECONDS: Final = 60
+# Long enough for an outage of hours to pass, short enough that a redrive still finds the records in the stream, which
+# keeps them for a day.
+_RECORD_AGE: Final = cdk.Duration.hours(6)
+_RETRIES: Final = 10
+_FAILURES_KEPT: Final = cdk.Duration.days(14)
+_STREAM_ACTIONS: Final = (
+    "dynamodb:DescribeStream",
+    "dynamodb:GetRecords",
+    "dynamodb:GetShardIterator",
+    "dynamodb:ListStreams",
+)
+# Snapshots are read and updated, earlier ones queried; a split updates one shard and puts the other.
+_AGGREGATOR_ACTIONS: Final = (
+    "dynamodb:BatchGetItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+)
+# As `sluice.repository.items` names what is counted, and `sluice.repository.keys` where the namespaces stand.
+_COUNTED: Final = ("bucket",)
+_NAMESPACES: Final = "_/SYSTEM#"
+# As `sluice.repository.archive` names what it writes.
+_ARCHIVED: Final = "archive/ns=*"
+_ANY_NAMESPACE: Final = (
+    "Objects below archive/ may be written, and nothing else in the bucket: whose records come next is not known when "
+    "the stack is deployed. Objects can be neither read nor removed."
+)
+_IS_A_FAILURE_QUEUE: Final = (
+    "It is the failure destination of an event source, which the check does not see: what lies in it is driven again "
+    "by a person, whom an alarm tells."
+)
+
+Pattern = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Delivery:
+    """How the stream reaches a function. `patterns`: a record that fits one of them is delivered."""
+
+    patterns: Sequence[Pattern]
+    batch_size: int
+    window: cdk.Duration
+    # Batches of one shard at a time. Records of one item are never in two of them.
+    parallelization: int
+
+
+def _of_kind(image: str, kinds: Sequence[str]) -> dict[str, Any]:
+    return {"dynamodb": {image: {"kind": {"S": list(kinds)}}}}
+
+
+_TO_AGGREGATOR: Final = _Delivery(
+    patterns=[_of_kind("NewImage", _COUNTED), _of_kind("OldImage", _COUNTED)],
+    batch_size=100,
+    window=cdk.Duration.seconds(1),
+    parallelization=4,
+)
+_TO_ARCHIVER: Final = _Delivery(
+    patterns=[
+        {"eventName": [INSERT], **_of_kind("NewImage", ARCHIVED_WHEN_WRITTEN)},
+        {
+            "eventName": [REMOVE],
+            "userIdentity": {"principalId": [TTL_SERVICE]},
+            **_of_kind("OldImage", ARCHIVED_WHEN_EXPIRED),
+        },
+    ],
+    batch_size=1_000,
+    # As long as a line may wait for others to share its object.
+    window=cdk.Duration.seconds(60),
+    parallelization=1,
+)
+
+
+@jsii.implements(lambda_.IEventSourceDlq)
+class _FailureQueue:
+    """The library's own also lets the function look at the queue."""
+
+    def __init__(self, queue: sqs.Queue) -> None:
+        self._queue = queue
+
+    def bind(
+        self, _target: lambda_.IEventSourceMapping, _target_handler: lambda_.IFunction
+    ) -> lambda_.DlqDestinationConfig:
+        return lambda_.DlqDestinationConfig(destination=self._queue.queue_arn)
+
+
+class StreamsStack(cdk.Stack):
+    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, data: DataStack) -> None:
+        super().__init__(scope, construct_id, description="Sluice: what follows the table's stream")
+        self._settings = settings
+        self._data = data
+        self._layers = ServiceLayers(self, "Layers", settings=settings)
+        self.aggregator = self._aggregator()
+        self.aggregator_failures = self._deliver(self.aggregator, _TO_AGGREGATOR)
+        self.archiver = self._archiver()
+        self.archiver_failures = self._deliver(self.archiver, _TO_ARCHIVER)
+        if settings.analytics:
+            ArchiveCatalog(self, "Catalog", settings=settings, archive=data.archive)
+
+    def _aggregator(self) -> ServiceFunction:
+        function = self._function("Aggregator", "aggregator", "Usage of buckets, and their growth", {})
+        function.allow(_AGGREGATOR_ACTIONS, [self._data.table.table_arn])
+        keep_from_writing_registry(function, self._data.table)
+        keep_from_reading_clients(function, self._data.table)
+        return function
+
+    def _archiver(self) -> ServiceFunction:
+        data = self._data
+        bucket = data.archive.bucket_arn
+        variables = {"SLUICE_ARCHIVE_BUCKET": data.archive.bucket_name}
+        function = self._function("Archiver", "archiver", "Events and expired counters, to the archive", variables)
+        # Whether a namespace is active, and nothing else of the table.
+        registry = {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [_NAMESPACES]}}
+        function.allow(["dynamodb:GetItem"], [data.table.table_arn], conditions=registry)
+        # The second is for a large object that fails half way.
+        function.allow(["s3:PutObject", "s3:AbortMultipartUpload"], [f"{bucket}/{_ARCHIVED}"])
+        if data.key is not None:
+            through_bucket = {
+                "StringEquals": {
+                    "kms:ViaService": f"s3.{self.region}.amazonaws.com",
+                    "kms:EncryptionContext:aws:s3:arn": bucket,
+                }
+            }
+            # Decrypt: the parts of a large object are put together under one data key.
+            function.allow(["kms:Decrypt", "kms:GenerateDataKey"], [data.key.key_arn], conditions=through_bucket)
+        # The finding names the bucket as the template does, by the other stack's export.
+        exported: str = self.resolve(data.export_value(bucket))["Fn::ImportValue"]
+        policy = function.role.node.find_child("DefaultPolicy")
+        accept(policy, f"AwsSolutions-IAM5[Resource::{exported}/{_ARCHIVED}]", _ANY_NAMESPACE)
+        return function
+
+    def _function(
+        self, construct_id: str, name: str, description: str, variables: Mapping[str, str]
+    ) -> ServiceFunction:
+        function = ServiceFunction(
+            self,
+            construct_id,
+            settings=self._settings,
+            layers=self._layers,
+            spec=FunctionSpec(
+                name=name,
+                description=description,
+                timeout_seconds=_TIMEOUT_SECONDS,
+                environment={
+                    "SLUICE_TABLE": self._data.table.table_name,
+                    "SLUICE_STORE_TIMEOUT_MS": str(self._settings.store_timeout_ms),
+                    **variables,
+                },
+            ),
+        )
+        if self._data.key is not None:
+            function.allow_key_through_table(self._data.key)
+        return function
+
+    def _deliver(self, function: ServiceFunction, delivery: _Delivery) -> sqs.Queue:
+        """What a function gives up on is named in a queue: where it stands in the stream, not the records."""
+        name = function.node.id
+        failures = self._failures(name)
+        stream = cast("str", self._data.table.table_stream_arn)
+        function.allow(_STREAM_ACTIONS, [stream])
+        function.allow(["sqs:SendMessage"], [failures.queue_arn])
+        source = lambda_.EventSourceMapping(
+            self,
+            f"{name}Source",
+            target=cast("lambda_.IFunction", function.alias),
+            event_source_arn=stream,
+            # What was written before the first deployment of this stack is followed too, as far as it is kept.
+            starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+            filters=[{"pattern": json.dumps(pattern)} for pattern in delivery.patterns],
+            batch_size=delivery.batch_size,
+            max_batching_window=delivery.window,
+            parallelization_factor=delivery.parallelization,
+            report_batch_item_failures=True,
+            bisect_batch_on_error=True,
+            retry_attempts=_RETRIES,
+            max_record_age=_RECORD_AGE,
+            on_failure=cast("lambda_.IEventSourceDlq", _FailureQueue(failures)),
+        )
+        # Lambda tries the rights when it makes the source.
+        source.node.add_dependency(cast("iam.Policy", function.role.node.find_child("DefaultPolicy")))
+        cdk.CfnOutput(self, f"{name}FailuresUrl", value=failures.queue_url)
+        cdk.CfnOutput(self, f"{name}FunctionName", value=function.function.function_name)
+        return failures
+
+    def _failures(self, name: str) -> sqs.Queue:
+        queue = sqs.Queue(
+            self,
+            f"{name}Failures",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=_FAILURES_KEPT,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        accept(queue, "AwsSolutions-SQS3", _IS_A_FAILURE_QUEUE)
+        return queue
