@@ -7,7 +7,19 @@ import sys
 import time
 
 from bench.compare import table
-from bench.compare.run import CLIENTS, FULL, OURS, QUICK, RATE_PER_S, SPLIT_CAPACITY, THEIRS, Comparison
+from bench.compare.run import (
+    BUSY_BURST,
+    BUSY_DEMAND,
+    BUSY_LEFT,
+    CLIENTS,
+    FULL,
+    OURS,
+    QUICK,
+    RATE_PER_S,
+    SPLIT_CAPACITY,
+    THEIRS,
+    Comparison,
+)
 from local import ROOT, reference
 from local.engine import Engine
 from local.process import LocalError
@@ -15,7 +27,7 @@ from local.process import LocalError
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make compare", description="Sluice beside zae-limiter on one engine.")
-    parser.add_argument("--quick", action="store_true", help="about a minute; prints and writes nothing")
+    parser.add_argument("--quick", action="store_true", help="about two minutes; prints and writes nothing")
     quick: bool = parser.parse_args().quick
     plan = QUICK if quick else FULL
     start_s = time.monotonic()
@@ -33,6 +45,9 @@ def main() -> int:
         cores=os.cpu_count() or 1,
         clients=CLIENTS,
         rate_per_s=RATE_PER_S,
+        busy_burst=BUSY_BURST,
+        busy_left=BUSY_LEFT,
+        busy_demand=BUSY_DEMAND,
         split_capacity=SPLIT_CAPACITY,
         slow_refill_s=plan.slow_refill_s,
     )

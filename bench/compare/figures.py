@@ -27,7 +27,9 @@ class Contention:
         return max(0, self.due - self.admitted)
 
     @classmethod
-    def of(cls, answer: dict[str, Any], *, planned: float, rate_per_s: int, level: int) -> "Contention":
+    def of(
+        cls, answer: dict[str, Any], *, planned: float, rate_per_s: int, level: int, burst: int | None = None
+    ) -> "Contention":
         said = [said for _, said in answer["attempts"]]
         moments_s = [at_s for at_s, _ in answer["attempts"]]
         return cls(
@@ -36,7 +38,7 @@ class Contention:
             asked=answer["asked"],
             admitted=said.count("admitted"),
             contended=said.count("contended"),
-            due=due(moments_s, rate_per_s, level, answer["drained_s"]),
+            due=due(moments_s, rate_per_s, level, answer["drained_s"], burst),
             writes=answer["writes"],
         )
 
@@ -52,6 +54,40 @@ class Contention:
         )
 
 
+@dataclass(frozen=True)
+class Refill:
+    """What a job wrote beside the clients. Of what it sent for buckets, a part lost to a client and changed nothing."""
+
+    sent: int = 0
+    applied: int = 0
+    others: int = 0
+    """For anything but buckets."""
+    errors: int = 0
+
+    @classmethod
+    def of(cls, answer: dict[str, int] | None) -> "Refill":
+        if answer is None:
+            return cls()
+        return cls(answer["refills"], answer["refills_applied"], answer["others"], answer["errors"])
+
+
+@dataclass(frozen=True)
+class Busy:
+    """One bucket, asked for at its rate."""
+
+    clients: Contention
+    refill: Refill
+
+    @property
+    def writes_per_admitted(self) -> float:
+        """Of the bucket, by whomever."""
+        return (self.clients.writes + self.refill.sent) / max(1, self.clients.admitted)
+
+    @property
+    def refills_per_1000(self) -> float:
+        return 1000 * self.refill.sent / max(1, self.clients.admitted)
+
+
 @dataclass
 class Measured:
     """What was measured of one product. Lists have an entry per round."""
@@ -64,14 +100,19 @@ class Measured:
     slow_milli: int = 0
     contention: dict[float, Contention] = field(default_factory=dict)
     """By the demand, as a multiple of the rate."""
+    busy: dict[int, Busy] = field(default_factory=dict)
+    """By the number of processes, with the job that the product has for it."""
+    busy_alone: dict[int, Busy] = field(default_factory=dict)
+    """The same without the job, of a product that has one."""
 
 
-def due(moments_s: Sequence[float], rate_per_s: int, level: float, level_at_s: float) -> int:
-    """How many of these requests for one token an exact bucket admits, whose burst is one second of its rate."""
+def due(moments_s: Sequence[float], rate_per_s: int, level: float, level_at_s: float, burst: int | None = None) -> int:
+    """How many of these requests for one token an exact bucket admits. A burst that is not told is a second's."""
+    most = float(rate_per_s if burst is None else burst)
     admitted = 0
     for moment_s in sorted(moments_s):
         if moment_s > level_at_s:
-            level = min(float(rate_per_s), level + (moment_s - level_at_s) * rate_per_s)
+            level = min(most, level + (moment_s - level_at_s) * rate_per_s)
             level_at_s = moment_s
         if level >= 1:
             level -= 1

@@ -24,11 +24,12 @@ def new_entity() -> str:
     return "user-" + secrets.token_hex(17)
 
 
-def put_shared(product: Product, *, rate_per_s: int) -> None:
+def put_shared(product: Product, *, rate_per_s: int, busy_burst: int) -> None:
     """What the other measurements find in the table."""
     client = product.connect()
     client.put_limits("endless", ENDLESS)
     client.put_limits("contended", {"rps": Rate(rate_per_s, rate_per_s, 1)})
+    client.put_limits("busy", {"rps": Rate(busy_burst, rate_per_s, 1)})
     client.put_entity("org")
     client.put_entity("app", "org")
     client.put_limits("endless", ENDLESS, "org")
@@ -151,6 +152,7 @@ class Demand:
     """What one of several processes asks of one bucket, at random moments: `per_s` on average."""
 
     entity: str
+    resource: str
     per_s: float
     start_s: float
     seconds: float
@@ -169,7 +171,7 @@ def contend(client: Client, meter: BillingMeter, demand: Demand) -> dict[str, An
     while due_s < end_s and time.time() < end_s:
         _sleep_until(due_s)
         at_s = time.time()
-        answer = client.acquire(demand.entity, "contended", {"rps": 1})
+        answer = client.acquire(demand.entity, demand.resource, {"rps": 1})
         bill = meter.taken()
         attempts.append((at_s, answer.value))
         asked += bill.calls > 0

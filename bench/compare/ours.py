@@ -7,7 +7,7 @@ from unittest import mock
 import boto3
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from bench.compare.product import NAMESPACE, Answer, Rate
+from bench.compare.product import NAMESPACE, Answer, Job, Rate
 from local.table import create_table
 from sluice import shell
 from sluice.core.bucket import level_milli
@@ -89,3 +89,7 @@ class Sluice:
         # The shell hands its clock to everything below it, once.
         with mock.patch.object(shell, "clock_ms", clock_ms or shell.clock_ms):
             return SluiceClient(dynamodb, shell.build_services(_ENVIRONMENT, dynamodb, Uncounted()))
+
+    def refill_job(self) -> Job | None:
+        """None: refill is never stored, so there is nothing to top up."""
+        return None

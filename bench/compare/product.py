@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from enum import Enum
+from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple, Protocol
 
 NAMESPACE: Final = "ns"
@@ -49,6 +50,11 @@ class Client(Protocol):
     def level_milli(self, entity: str, resource: str, limit: str, now_ms: int) -> int: ...
 
 
+class Job(Protocol):
+    def run(self, owner: Connection) -> None:
+        """In a process of its own: sends a word once it works, and what it wrote when it is sent one."""
+
+
 class Product(Protocol):
     def versions(self) -> dict[str, str]: ...
 
@@ -56,6 +62,9 @@ class Product(Protocol):
         """The table and the namespace, once."""
 
     def connect(self, clock_ms: Callable[[], int] | None = None) -> Client: ...
+
+    def refill_job(self) -> Job | None:
+        """What has to run beside the clients so that a busy bucket is refilled, if anything has to."""
 
 
 def engine_url() -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.compare.figures import Contention, Measured
+from bench.compare.figures import Busy, Contention, Measured, Refill
 from local import ROOT
 from local.engine import SECRET_KEY, Endpoint
 from local.process import LocalError
@@ -25,6 +25,11 @@ RATE_PER_S: Final = 40
 DRAINED: Final = 36
 DEMANDS: Final = (0.7, 1.0, 1.5)
 SPLIT_CAPACITY: Final = 1000
+# A refill that comes every hundred records finds room in it, and is sent only while less than a batch of them is left.
+# At this demand an exact bucket neither fills up nor runs dry meanwhile; a stored balance does run dry.
+BUSY_BURST: Final = 10 * RATE_PER_S
+BUSY_LEFT: Final = 60
+BUSY_DEMAND: Final = 0.95
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Plan:
     throughput_s: float
     contention_rounds: int
     contention_s: float
+    busy_s: float
     slow_refill_s: int
 
 
@@ -45,6 +51,7 @@ FULL: Final = Plan(
     throughput_s=0.8,
     contention_rounds=2,
     contention_s=6.0,
+    busy_s=20.0,
     slow_refill_s=1080,
 )
 QUICK: Final = Plan(
@@ -54,6 +61,7 @@ QUICK: Final = Plan(
     throughput_s=0.8,
     contention_rounds=1,
     contention_s=2.0,
+    busy_s=8.0,
     slow_refill_s=180,
 )
 
@@ -100,7 +108,7 @@ class Comparison:
     def run(self, endpoint: Endpoint) -> None:
         with _workers(endpoint) as alone, _workers(endpoint) as crowds:
             for product, worker in alone.items():
-                self.measured[product].versions = worker.ask("set_up", rate_per_s=RATE_PER_S)
+                self.measured[product].versions = worker.ask("set_up", rate_per_s=RATE_PER_S, busy_burst=BUSY_BURST)
             self._say("calls and units")
             for product, worker in alone.items():
                 self.measured[product].costs = worker.ask("costs")
@@ -115,6 +123,7 @@ class Comparison:
                 worker.ask("start_crowd", size=CLIENTS)
             self._measure_throughput(crowds)
             self._measure_contention(crowds)
+            self._measure_busy(crowds)
 
     def _measure_cpu(self, workers: dict[str, WorkerProcess]) -> None:
         self._say("client CPU")
@@ -144,9 +153,33 @@ class Comparison:
     def _contend(self, worker: WorkerProcess, demand: float, number: int) -> Contention:
         per_s, seconds = demand * RATE_PER_S, self._plan.contention_s
         entity = f"shared-{demand}-{number}"
-        answer = worker.ask("contend", entity=entity, per_s=per_s, seconds=seconds, drain=DRAINED, seed=number)
+        demanded = {"per_s": per_s, "seconds": seconds, "drain": DRAINED, "seed": number}
+        answer = worker.ask("contend", entity=entity, clients=CLIENTS, **demanded)
         level = RATE_PER_S - DRAINED
         return Contention.of(answer, planned=per_s * seconds, rate_per_s=RATE_PER_S, level=level)
+
+    def _measure_busy(self, workers: dict[str, WorkerProcess]) -> None:
+        for clients in (1, CLIENTS):
+            self._say(f"a busy bucket from {clients} {'process' if clients == 1 else 'processes'}, refill jobs running")
+            for product, worker in workers.items():
+                measured = self.measured[product]
+                measured.busy[clients] = self._busy(worker, clients, with_job=True)
+                if worker.ask("has_refill_job"):
+                    measured.busy_alone[clients] = self._busy(worker, clients, with_job=False)
+
+    def _busy(self, worker: WorkerProcess, clients: int, *, with_job: bool) -> Busy:
+        per_s = BUSY_DEMAND * RATE_PER_S
+        demanded = {"per_s": per_s, "seconds": self._plan.busy_s, "drain": BUSY_BURST - BUSY_LEFT, "seed": clients}
+        entity = f"busy-{clients}-{with_job}"
+        answer = worker.ask("busy", entity=entity, clients=clients, with_job=with_job, **demanded)
+        found = Contention.of(
+            answer,
+            planned=per_s * self._plan.busy_s,
+            rate_per_s=RATE_PER_S,
+            level=BUSY_LEFT - clients,  # each has seen it by taking one
+            burst=BUSY_BURST,
+        )
+        return Busy(found, Refill.of(answer["job"]))
 
 
 @contextmanager

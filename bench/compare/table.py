@@ -1,13 +1,13 @@
 """The comparison as a section of docs/benchmarks.md. Pure, except for the one function that writes the file."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from bench.compare.figures import Contention, Measured, median_ratio
+from bench.compare.figures import Busy, Contention, Measured, median_ratio
 
 BEGIN: Final = "<!-- compare:begin -->"
 END: Final = "<!-- compare:end -->"
@@ -27,6 +27,9 @@ class Setting:
     cores: int
     clients: int
     rate_per_s: int
+    busy_burst: int
+    busy_left: int
+    busy_demand: float
     split_capacity: int
     slow_refill_s: int
 
@@ -38,6 +41,7 @@ def section(setting: Setting, ours: Measured, theirs: Measured) -> str:
         *_throughput_rows(ours, theirs),
         *_exactness_rows(setting, ours, theirs),
         *_contention_rows(setting, ours, theirs),
+        *_busy_rows(ours, theirs),
     ]
     head: Row = ("", "Sluice", f"zae-limiter {theirs.versions['zae-limiter']}")
     table = [_line(head), "|---|---:|---:|", *map(_line, rows)]
@@ -133,12 +137,56 @@ def _contention_rows(setting: Setting, ours: Measured, theirs: Measured) -> list
     ]
 
 
+def _busy_rows(ours: Measured, theirs: Measured) -> list[Row]:
+    clients = " / ".join(str(clients) for clients in ours.busy)
+    where = f"busy bucket, no refill job (zae-limiter: its aggregator's), from {clients} processes"
+
+    def per_admitted(found: Busy) -> str:
+        return f"{found.writes_per_admitted:.3f}"
+
+    def refills(found: Busy) -> str:
+        return f"{round(found.refills_per_1000, 1):g}"
+
+    return [
+        (
+            f"{where}: {name}",
+            " / ".join(figure(found) for found in ours.busy.values()),
+            " / ".join(figure(found) for found in theirs.busy.values()),
+        )
+        for name, figure in (
+            ("writes of the bucket per admitted request [5]", per_admitted),
+            ("of these by a refill job, per 1000 admitted [5]", refills),
+        )
+    ]
+
+
+def _busy_note(setting: Setting, theirs: Measured) -> str:
+    def over(figures: Iterable[object]) -> str:
+        return " and ".join(str(figure) for figure in figures)
+
+    jobs = [busy.refill for busy in theirs.busy.values()]
+    admitted = [busy.clients.admitted for busy in theirs.busy.values()]
+    alone = over(f"{busy.writes_per_admitted:.3f}" for busy in theirs.busy_alone.values())
+    errors = sum(job.errors for job in jobs)
+    return f"""
+        [5] {setting.rate_per_s} a second with a burst of {setting.busy_burst}, of which {setting.busy_left} are left
+        at the start, asked for at {setting.busy_demand:g} times its rate by processes that have each used it since:
+        one that last saw it full spends one write more, once.
+        Sluice runs without any job. zae-limiter runs with its aggregator: its own handler, fed from the
+        engine's stream with the filter, the batch of 100 and the window of 5 s of its template. It sent
+        {over(job.sent for job in jobs)} refills for {over(admitted)} admitted requests, of which
+        {over(job.applied for job in jobs)} were applied{f"; it told of {errors} errors" if errors else ""}. The
+        {over(job.others for job in jobs)} writes of its usage records are not counted here. Without the aggregator
+        its clients refill on their own: {alone} writes per admitted request.
+        """
+
+
 def _notes(setting: Setting, ours: Measured, theirs: Measured) -> list[str]:
     text = f"""
         Units with indexes, as the engine reports them; transactions, and keys of a batch that are not there, at the
         prices of AWS, which DynamoDB Local does not know. zae-limiter: its own table definition, its synchronous API,
         speculative writes and all caches on. Its aggregator, a function that also refills buckets from the stream,
-        does not run here.
+        runs only where [5] says so.
 
         [1] Local times: only the ratio says something, and that of throughput includes the engine. CPU is that of the
         client's process, the median of rounds.
@@ -154,15 +202,20 @@ def _notes(setting: Setting, ours: Measured, theirs: Measured) -> list[str]:
         [4] {setting.rate_per_s} a second, asked for at random moments. Due is what one process would have been
         admitted that asked an exact bucket at the same moments. The slower the calls, the more of them meet.
         {_fallen_behind(ours, theirs)}
+
+        {_busy_note(setting, theirs).strip()}
         """
     return text.strip().split("\n\n")
 
 
 def _fallen_behind(ours: Measured, theirs: Measured) -> str:
     behind = [
-        f"{100 * found.attempts / found.planned:.0f} % of the demand at {demand:g} ({name})"
+        f"{100 * found.attempts / found.planned:.0f} % of the demand {where} ({name})"
         for name, measured in (("Sluice", ours), ("zae-limiter", theirs))
-        for demand, found in measured.contention.items()
+        for where, found in (
+            *((f"at {demand:g}", found) for demand, found in measured.contention.items()),
+            *((f"of [5] from {clients}", busy.clients) for clients, busy in measured.busy.items()),
+        )
         if found.attempts < _KEPT_UP * found.planned
     ]
     return f"The processes fell behind and asked only for {', '.join(behind)}." if behind else ""

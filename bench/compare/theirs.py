@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from typing import Any, Final, Protocol, cast
 
-from bench.compare.product import NAMESPACE, Answer, BotoClient, Rate, engine_url
+from bench.compare.product import NAMESPACE, Answer, BotoClient, Job, Rate, engine_url
+from bench.compare.refill import RefillJob
 
 _STACK: Final = "zae-limiter"  # also the name of its table
 _REGION: Final = "us-east-1"
@@ -143,6 +144,9 @@ class ZaeLimiter:
         if clock_ms is not None:
             repository._now_ms = clock_ms  # noqa: SLF001 - what its documentation says to replace
         return ZaeClient(self._library, repository)
+
+    def refill_job(self) -> Job | None:
+        return RefillJob(_STACK)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from bench.compare import measures
 from bench.compare.meter import BillingMeter
-from bench.compare.product import Client, Product
+from bench.compare.product import Client, Job, Product
 
 _PRODUCTS: Final = {"ours": ("bench.compare.ours", "Sluice"), "theirs": ("bench.compare.theirs", "ZaeLimiter")}
 # Long enough for all processes to have heard of it.
@@ -28,9 +28,9 @@ class Worker:
         self._warm: Client | None = None
         self._crowd: list[Connection] = []
 
-    def set_up(self, *, rate_per_s: int) -> dict[str, str]:
+    def set_up(self, *, rate_per_s: int, busy_burst: int) -> dict[str, str]:
         self._product.create()
-        measures.put_shared(self._product, rate_per_s=rate_per_s)
+        measures.put_shared(self._product, rate_per_s=rate_per_s, busy_burst=busy_burst)
         return self._product.versions()
 
     def costs(self) -> dict[str, dict[str, Any]]:
@@ -60,20 +60,52 @@ class Worker:
         done = self._ask_all(clients, "throughput", {"start_s": time.time() + _START_S, "seconds": seconds})
         return float(sum(done) / seconds)
 
-    def contend(self, *, entity: str, per_s: float, seconds: float, drain: int, seed: int) -> dict[str, Any]:
-        """All clients on one bucket, which is nearly empty at the start."""
-        for number in range(len(self._crowd)):
-            self._ask(number, "touch", {"entity": entity})
-        drained_s = self._ask(0, "drain", {"entity": entity, "amount": drain})
+    def has_refill_job(self) -> bool:
+        return self._product.refill_job() is not None
+
+    def busy(self, *, with_job: bool, **demand: Any) -> dict[str, Any]:
+        """Clients on one bucket, beside the job that refills it."""
+        job = self._product.refill_job() if with_job else None
+        if job is None:
+            return {**self.contend(**demand, steady=True), "job": None}
+        context = multiprocessing.get_context("fork")
+        here, there = context.Pipe()
+        context.Process(target=_work, args=(job, there), daemon=True).start()
+        there.close()
+        here.recv()
+        answer = self.contend(**demand, steady=True)
+        here.send("stop")
+        return {**answer, "job": here.recv()}
+
+    def contend(
+        self,
+        *,
+        entity: str,
+        clients: int,
+        per_s: float,
+        seconds: float,
+        drain: int,
+        seed: int,
+        steady: bool = False,
+    ) -> dict[str, Any]:
+        """So many clients on one bucket, of which so much was taken at the start. `steady`: each has used it since."""
+        crowd = self._crowd[:clients]
+        bucket = {"entity": entity, "resource": "busy" if steady else "contended"}
+        for number in range(clients):
+            self._ask(number, "touch", bucket)
+        drained_s = self._ask(0, "drain", {**bucket, "amount": drain})
+        if steady:
+            for number in range(clients):
+                self._ask(number, "touch", bucket)
         common = {
-            "entity": entity,
-            "per_s": per_s / len(self._crowd),
+            **bucket,
+            "per_s": per_s / clients,
             "start_s": time.time() + _START_S,
             "seconds": seconds,
         }
-        for number, client in enumerate(self._crowd):
+        for number, client in enumerate(crowd):
             client.send(("contend", {**common, "seed": seed * 100 + number}))
-        parts = [client.recv() for client in self._crowd]
+        parts = [client.recv() for client in crowd]
         return {
             "drained_s": drained_s,
             "attempts": sorted(attempt for part in parts for attempt in part["attempts"]),
@@ -114,13 +146,13 @@ class CrowdClient:
     def throughput(self, *, start_s: float, seconds: float) -> int:
         return measures.throughput(self._client, self._entity, start_s, seconds)
 
-    def touch(self, *, entity: str) -> None:
-        self._counted.acquire(entity, "contended", {"rps": 1})
+    def touch(self, *, entity: str, resource: str) -> None:
+        self._counted.acquire(entity, resource, {"rps": 1})
 
-    def drain(self, *, entity: str, amount: int) -> float:
+    def drain(self, *, entity: str, resource: str, amount: int) -> float:
         """The time, once so much was taken."""
         time.sleep(1)  # full again
-        self._counted.acquire(entity, "contended", {"rps": amount})
+        self._counted.acquire(entity, resource, {"rps": amount})
         return time.time()
 
     def contend(self, **demand: Any) -> dict[str, Any]:
@@ -135,6 +167,13 @@ def _serve(product: Product, number: int, requests: Connection) -> None:
         except EOFError:
             return
         requests.send(getattr(client, do)(**arguments))
+
+
+def _work(job: Job, owner: Connection) -> None:
+    # What a function logs for each batch would bury the progress of the run.
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    job.run(owner)
 
 
 def main() -> None:

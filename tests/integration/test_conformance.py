@@ -150,16 +150,19 @@ def test_conditions_are_judged_alike(
 
 @pytest.mark.parametrize("seed", range(TRAFFIC_SEEDS))
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_what_the_product_writes_comes_to_the_same(real: DynamoStore, scenario: str, seed: int) -> None:
+def test_what_the_product_writes_comes_to_the_same(
+    dynamodb: DynamoDBClient, table: str, scenario: str, seed: int
+) -> None:
     """Every write of a simulation, with its faults and in its order, once more on the engine."""
-    # A namespace of its own in the shared table.
+    # A table of its own: the registry's names are not of one namespace.
+    real = DynamoStore(dynamodb, table, retries())
     seed += FIRST + TRAFFIC_SEEDS * list(SCENARIOS).index(scenario)
-    table = JournalingTable()
-    run_seed(SCENARIOS[scenario], seed, table=table)
-    assert table.journal
-    for number, entry in enumerate(table.journal):
+    journaling = JournalingTable()
+    run_seed(SCENARIOS[scenario], seed, table=journaling)
+    assert journaling.journal
+    for number, entry in enumerate(journaling.journal):
         assert entry.send(real) == entry.outcome, f"write {number} of {scenario} {seed}: {entry.text}"
-    expected = {key_of(item): item for item in table.items()}
+    expected = {key_of(item): item for item in journaling.items()}
     assert items_at(list(expected), real) == expected
 
 

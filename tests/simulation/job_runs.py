@@ -1,9 +1,11 @@
 """The scheduled runs of jobs: broken off, beside each other, and at last in peace to the end."""
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sluice.core.errors import Contended, Unavailable
 from sluice.repository.jobs import JobState
+from sluice.services.jobs import Work
 from tests.simulation.scenario import Violated
 from tests.simulation.world import Client, Host, World
 
@@ -25,7 +27,9 @@ def run_jobs(client: Client) -> None:
         world.notes.setdefault("failures", []).extend(run.failures)
 
 
-def jobs_come_to_their_end(world: World) -> None:
+def jobs_come_to_their_end(
+    world: World, work_of: Callable[[Host], Mapping[str, Work]] = lambda host: host.work
+) -> None:
     """None fails, whatever went wrong around it, and all are done once they are left in peace.
 
     Changes the world, and goes before whatever looks at all changes.
@@ -34,7 +38,7 @@ def jobs_come_to_their_end(world: World) -> None:
     def run(host: Host) -> None:
         for _ in range(RUNS_TO_THE_END):
             world.scheduler.pause(MINUTE_MS)
-            left = host.jobs.run_open(host.work, lambda: False)
+            left = host.jobs.run_open(work_of(host), lambda: False)
             world.notes.setdefault("failures", []).extend(left.failures)
             if not left.left:
                 return

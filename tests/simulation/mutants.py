@@ -17,6 +17,7 @@ from sluice.repository.leases import put_lease
 from sluice.repository.retries import Retries
 from sluice.services import claims, configuration, entities, idempotency, leases, purge, sharding
 from sluice.services.taking import Taker
+from tests.simulation.archive_mutants import ARCHIVES
 from tests.simulation.bound_mutants import BEYOND, BOUNDS
 from tests.simulation.hole import Mutant
 from tests.simulation.identity_mutants import IDENTITIES
@@ -174,6 +175,7 @@ MUTANTS: Final = (
     *RULES,
     *IDENTITIES,
     *STREAMS,
+    *ARCHIVES,
 )
 
 

@@ -37,6 +37,8 @@ class Path(StrEnum):
     PURGE_REGISTERED = "purge of an item of the registry"
     JOB = "progress of a job"
     SNAPSHOT = "count of a batch"
+    ARCHIVE = "object of the archive"
+    EMPTY_ARCHIVE = "removal from the archive"
     ORG = "org"
     ORG_CHANGE = "change of an org"
     APP = "app"

@@ -40,6 +40,7 @@ WHERE: Final[tuple[tuple[str, tuple[Path, ...]], ...]] = (
     ("identity", (Path.ROTATE, Path.RENEW_HASH, Path.REFRESH, Path.REVOKE)),
     ("provisioning", (Path.ORG, Path.ORG_CHANGE, Path.APP, Path.APP_CHANGE, Path.REMOVE_APP, Path.PURGE_REGISTERED)),
     ("streams", (Path.SNAPSHOT,)),
+    ("archive", (Path.ARCHIVE, Path.EMPTY_ARCHIVE)),
 )
 """Each path in the scenario that has most of it."""
 

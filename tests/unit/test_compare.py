@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.compare.figures import Contention, Measured, due, median_ratio
+from bench.compare.figures import Busy, Contention, Measured, Refill, due, median_ratio
 from bench.compare.meter import BillingMeter, missing_units, transaction_units
 from bench.compare.table import BEGIN, END, Setting, rewrite, rewritten, section
 
@@ -16,6 +16,9 @@ SETTING = Setting(
     cores=2,
     clients=16,
     rate_per_s=40,
+    busy_burst=400,
+    busy_left=60,
+    busy_demand=0.95,
     split_capacity=1000,
     slow_refill_s=3600,
 )
@@ -54,6 +57,19 @@ def row(text: str, begins: str) -> list[str]:
 )
 def test_what_an_exact_bucket_admits(moments_s: list[float], level: float, admitted: int) -> None:
     assert due(moments_s, 10, level, 0.0) == admitted
+
+
+def test_an_exact_bucket_admits_no_more_than_its_burst() -> None:
+    assert due([100.0] * 12, 10, 0, 0.0, burst=11) == 11
+    assert due([100.0] * 12, 10, 0, 0.0, burst=3) == 3
+
+
+def test_a_refill_that_was_sent_is_a_write_whether_it_was_applied_or_not() -> None:
+    refill = Refill.of({"refills": 4, "refills_applied": 1, "others": 160, "errors": 0})
+    busy = Busy(replace(QUIET, admitted=80, writes=84), refill)
+    assert busy.writes_per_admitted == 1.1
+    assert busy.refills_per_1000 == 50
+    assert Busy(replace(QUIET, writes=80), Refill.of(None)).writes_per_admitted == 1.0
 
 
 def test_contention_counts_what_each_attempt_was_told() -> None:
@@ -165,6 +181,30 @@ def test_the_section_tells_every_demand_in_its_cell() -> None:
     assert row(text, f"{where}: answered")[1:] == ["0 / 0", "0 / 3"]
     assert row(text, f"{where}: refused although due")[1:] == ["0 % / 0 %", "0 % / 50 %"]
     assert "fell behind" not in text
+
+
+def test_the_section_tells_what_a_refill_job_costs_beside_none() -> None:
+    even = Busy(replace(QUIET, writes=80), Refill())
+    topped_up = Busy(replace(QUIET, writes=84), Refill(sent=4, applied=3, others=160))
+    alone = Busy(replace(QUIET, writes=100), Refill())
+    text = section(
+        SETTING,
+        measured(busy={1: even, 16: even}),
+        measured(busy={1: even, 16: topped_up}, busy_alone={1: even, 16: alone}),
+    )
+    where = "busy bucket, no refill job (zae-limiter: its aggregator's), from 1 / 16 processes"
+    assert row(text, f"{where}: writes")[1:] == ["1.000 / 1.000", "1.000 / 1.100"]
+    assert row(text, f"{where}: of these by a refill job")[1:] == ["0 / 0", "0 / 50"]
+    note = " ".join(text[text.rindex("[5]") :].split())
+    assert "It sent 0 and 4 refills for 80 and 80 admitted requests, of which 0 and 3 were applied. " in note
+    assert "The 0 and 160 writes of its usage records" in note
+    assert note.endswith("1.000 and 1.250 writes per admitted request.")
+
+
+def test_errors_of_a_refill_job_are_told_of() -> None:
+    failed = Busy(QUIET, Refill(errors=2))
+    text = " ".join(section(SETTING, measured(), measured(busy={1: failed, 16: failed})).split())
+    assert "were applied; it told of 4 errors." in text
 
 
 def test_processes_that_fell_behind_are_told_of() -> None:

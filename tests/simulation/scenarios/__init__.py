@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.simulation.scenario import Scenario
+from tests.simulation.scenarios.archive import ARCHIVE
 from tests.simulation.scenarios.chains import CHAINS
 from tests.simulation.scenarios.changed_limits import CHANGED_LIMITS
 from tests.simulation.scenarios.debts import DEBTS
@@ -49,5 +50,6 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         IDENTITY,
         PROVISIONING,
         STREAMS,
+        ARCHIVE,
     )
 }
