@@ -59,7 +59,7 @@ soak: $(TOOLS) $(ENGINE)  ## twenty times as much of everything that is random, 
 	  $(PYTEST) tests/simulation -n $(WORKERS) --dist worksteal
 	SLUICE_FUZZ_REQUESTS=200000 SLUICE_FUZZ_SEED=2 $(PYTEST) tests/hostile -n $(WORKERS) --dist worksteal
 	SLUICE_CONFORMANCE_SEQUENCES=100000 SLUICE_CONFORMANCE_FIRST=100000 SLUICE_FAULTS=100000 SLUICE_FAULTS_SEED=2 \
-	  SLUICE_KILLS=600 $(PYTEST) tests/integration -n $(WORKERS)
+	  SLUICE_KILLS=1000 $(PYTEST) tests/integration -n $(WORKERS)
 
 .PHONY: infrastructure
 infrastructure: $(TOOLS) $(CDK)  ## tests of the templates
