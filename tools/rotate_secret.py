@@ -1,9 +1,9 @@
 """`make rotate-secret SECRET=arn`: the current key becomes the previous one, and a new one takes its place.
 
-Nothing stops meanwhile: every process accepts both keys, and uses the new one within minutes. What was made under the
-key before the previous one ends here; so the command refuses while that key may still be in use, unless it is told
-`--force`. Of two people who rotate at once one is refused: each moves the label AWSCURRENT from the version that it
-has read.
+Every process accepts both keys, and uses the new one within minutes; one that has read them just before accepts the
+new one up to ten seconds late. What was made under the key before the previous one ends here; so the command refuses
+while that key may still be in use, unless it is told `--force`. Of two people who rotate at once one is refused: each
+moves the label AWSCURRENT from the version that it has read.
 
 No key is ever printed.
 """
