@@ -17,6 +17,7 @@ TOOLS := .venv/.ready
 ENGINE := .engine/venv/.ready
 CDK := node_modules/.ready
 COMPARED := .engine/compare/.ready
+PRICES := .engine/prices/.ready
 ALL := $(TOOLS) $(ENGINE) $(CDK)
 
 .PHONY: help
@@ -41,7 +42,7 @@ lint: $(TOOLS)  ## format, lint, layering, types
 .PHONY: unit
 unit: $(TOOLS)  ## unit tests; every branch of the core and of the request builders
 	$(PYTEST) tests/unit -n $(WORKERS) --cov --cov-branch --cov-report=
-	$(BIN)/coverage report --include='*/sluice/core/*,*/sluice/repository/writes.py,*/sluice/repository/resharding.py,*/sluice/repository/expressions.py,*/sluice/repository/snapshots.py' --fail-under=100 --show-missing
+	$(BIN)/coverage report --include='*/sluice/core/*,*/sluice/repository/writes.py,*/sluice/repository/resharding.py,*/sluice/repository/expressions.py,*/sluice/repository/snapshots.py,*/sluice/repository/counters.py,*/sluice/repository/totals.py,*/sluice/repository/ledgers.py,*/sluice/repository/ledger_items.py' --fail-under=100 --show-missing
 
 .PHONY: simulation
 simulation: $(TOOLS)  ## the services on a simulated table, under faults; SLUICE_SIMULATION_SEEDS, SLUICE_DELIVERIES
@@ -75,7 +76,7 @@ e2e: $(ALL)  ## the deployed stacks over HTTP, and make run itself
 
 # What every `make test` runs there as well: where the engines may differ, and what costs and races depend on.
 REFERENCE_SHARE := $(addprefix tests/integration/test_,$(addsuffix .py,acquire chains changed_limits concurrency costs \
-  idempotency leases lease_costs removal shards shard_holes store)) tests/e2e/test_engines.py
+  idempotency leases lease_costs metering_faults removal shards shard_holes store)) tests/e2e/test_engines.py
 REFERENCE := tests/integration tests/e2e/test_engines.py
 
 .PHONY: test-reference
@@ -94,6 +95,14 @@ costs: $(TOOLS) $(ENGINE)  ## calls and capacity units of each operation
 aggregator-costs: $(TOOLS) $(ENGINE)  ## units written and CPU spent to count 1,000 acquires
 	@$(BENCH) bench.aggregator
 
+.PHONY: metering-costs
+metering-costs: $(TOOLS) $(ENGINE)  ## units per counted call, rollup and selection, beside the seed's design
+	@$(BENCH) bench.seed_metering
+
+.PHONY: hot-ledger
+hot-ledger: $(TOOLS) $(ENGINE)  ## holds per second on one ledger, and what they had to try again
+	@$(BENCH) bench.hot_ledger
+
 .PHONY: mutants
 mutants: $(TOOLS)  ## closed holes opened again, and the seed at which the simulation notices each
 	@$(BIN)/python -m tests.simulation.mutants
@@ -109,6 +118,10 @@ cold: $(TOOLS)  ## CPU of a cold start of the data plane
 .PHONY: compare
 compare: $(TOOLS) $(ENGINE) $(COMPARED)  ## side by side with zae-limiter, into docs/benchmarks.md; QUICK=--quick only prints
 	@$(BENCH) bench.compare $(QUICK)
+
+.PHONY: price-book
+price-book: $(TOOLS) $(PRICES)  ## the shipped prices and docs/price-book.md from the pinned tables; DAY=yyyy-mm-dd, CHECK=--check
+	@.engine/prices/bin/python -m tools.price_book .engine/prices/wheels $(if $(DAY),--day $(DAY)) $(CHECK)
 
 .PHONY: rotate-secret
 rotate-secret: $(TOOLS)  ## give a secret in AWS a new key without downtime; SECRET=arn, FORCE=--force
@@ -139,6 +152,8 @@ lock: $(TOOLS)  ## recompile every requirements file; UPGRADE=--upgrade takes ne
 	$(COMPILE) $(UPGRADE) requirements-dev.in -o requirements-dev.txt
 	$(COMPILE) $(UPGRADE) local/requirements.in -o local/requirements.txt
 	$(COMPILE) $(UPGRADE) bench/requirements.in -o bench/requirements.txt
+	$(COMPILE) $(UPGRADE) --no-deps tools/price_book/wheels.in -o tools/price_book/wheels.txt
+	$(COMPILE) $(UPGRADE) tools/price_book/requirements.in -o tools/price_book/requirements.txt
 	grep '^uv==' requirements.in | $(COMPILE) --no-annotate - -o requirements-bootstrap.txt
 
 .PHONY: clean
@@ -169,6 +184,17 @@ $(COMPARED): bench/requirements.txt .venv/bin/uv
 	@echo "setting up zae-limiter in .engine/compare"
 	@test -x .engine/compare/bin/python || python3 -m venv --without-pip .engine/compare
 	@$(BIN)/uv pip install --quiet --python .engine/compare/bin/python --require-hashes -r bench/requirements.txt
+	@touch $@
+
+# One wheel of each, whatever this machine is, so that every machine finds the same checksums.
+$(PRICES): tools/price_book/requirements.txt tools/price_book/wheels.txt .venv/bin/uv
+	@echo "fetching the price tables into .engine/prices"
+	@test -x .engine/prices/bin/python || python3 -m venv --without-pip .engine/prices
+	@$(BIN)/uv pip install --quiet --python .engine/prices/bin/python --require-hashes -r tools/price_book/requirements.txt
+	@rm -rf .engine/prices/wheels
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
+	  --platform manylinux_2_28_x86_64 --implementation cp --python-version 3.11 --abi abi3 --abi none \
+	  -r tools/price_book/wheels.txt -d .engine/prices/wheels
 	@touch $@
 
 $(CDK): package.json package-lock.json | check-node

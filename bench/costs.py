@@ -11,6 +11,10 @@ from typing import Final
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from bench.capacity import CapacityMeter, Consumption
+from bench.holds import HoldCosts
+from bench.selection import SelectionCosts
+from bench.totals import TotalCosts
+from bench.usage import UsageCosts
 from data_plane.models import AcquireAnswer
 from local.engine import Engine, dynamodb_client
 from local.reference import ReferenceEngine, available
@@ -81,6 +85,32 @@ BOUNDS: Final = {
     "acquire above one share, four shards": Bound(2, 8, 4, transaction=True),
     "refused by all of four shards": Bound(2, 1, 4),
     "change of limits, with its audit event": Bound(2, 7, 1, transaction=True),
+    "usage event": Bound(2, 4, 0.5, transaction=True),
+    "usage event, quota scope ORG": Bound(2, 6, 0.5, transaction=True),
+    "usage event repeated": Bound(2, 0, 0.5, transaction=True),
+    "usage event that closes a lease": Bound(2, 6, 0.5, transaction=True),
+    "usage event of an unknown entity": Bound(6, 12, 3, transaction=True),
+    "usage event, 1 ledger": Bound(2, 6, 0.5, transaction=True),
+    "usage event, 2 ledgers": Bound(2, 8, 0.5, transaction=True),
+    "usage event, 3 ledgers": Bound(2, 10, 0.5, transaction=True),
+    "usage event that settles a hold, 1 ledger": Bound(2, 11, 0.5, transaction=True),
+    "usage event that settles a hold, 2 ledgers": Bound(2, 13, 0.5, transaction=True),
+    "usage event that settles a hold, 3 ledgers": Bound(2, 15, 0.5, transaction=True),
+    "batch of 100 usage events": Bound(3, 204, 0.5, transaction=True),
+    "batch of 100 usage events, quota scope ORG": Bound(3, 208, 0.5, transaction=True),
+    "acquire with a hold, 1 ledger": Bound(1, 7, 0, transaction=True),
+    "acquire with a hold, 2 ledgers": Bound(1, 9, 0, transaction=True),
+    "acquire with a hold, 3 ledgers": Bound(1, 11, 0, transaction=True),
+    "acquire with a hold and no bucket, 1 ledger": Bound(1, 5, 0, transaction=True),
+    "release of a hold, 1 ledger": Bound(1, 9, 0, transaction=True),
+    "release of a hold, 3 ledgers": Bound(1, 13, 0, transaction=True),
+    "first mark of a day": Bound(1, 4, 0),
+    "mark of a total": Bound(1, 2, 0),
+    # Eight looks at the index, the mark, the org, and its eight shards.
+    "rollup of one label": Bound(13, 3, 14),
+    "rollup with nothing due": Bound(8, 0, 4),
+    "selection, three labels": Bound(1, 0, 2),
+    "selection that moves on, three labels": Bound(2, 1, 2),
 }
 
 
@@ -129,6 +159,10 @@ class Costs:
         figures |= self._measure_leases("org", "")
         figures |= self._measure_leases("app", ", chain of two")
         figures |= self._measure_shards()
+        figures |= TotalCosts(self._services, self._process, self._one).measure()
+        figures |= UsageCosts(self._services, self._one).measure()
+        figures |= HoldCosts(self._services, self._one).measure()
+        figures |= SelectionCosts(self._services, self._one).measure()
         return {name: figures[name] for name in BOUNDS}
 
     def _measure_chains(self) -> dict[str, Consumption]:

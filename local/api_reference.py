@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from local import ROOT
+from sluice.edge.models import ID_PATTERN, MODEL_ID_PATTERN, REGION_PATTERN
+from sluice.edge.times import DAY_PATTERN, TIME_PATTERN
 
 # Where the function that serves it finds it.
 OPENAPI: Final = ROOT / "lambdas" / "control_plane" / "openapi.json"
@@ -23,7 +25,21 @@ answers 429 in its own format.
 `POST /v1/acquire` answers 201 and 429 with `RateLimit-Policy` and `RateLimit`; 429 also with `Retry-After` (seconds)
 and `retry-after-ms`, and `limit-exceeded` with `retry_after_ms`, `admit_at`, `violations` and `remedies`. Limits and
 entities answer with their version as `ETag`; send it back as `If-Match`.
+
+Money is in whole millionths of a US dollar. `GET /v1/selection` answers 429 `all-quotas-exceeded` with `resets_at`,
+`labels`, `retry_after_ms` and its headers. An event of a batch that is refused has its problem document in its result.
+
+An id is `[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}`, a model id 1 to 256 printable ASCII characters without spaces, a day
+`yyyy-mm-dd` in the org's time zone, a time RFC 3339 with its zone.
 """
+# How what people write in many places is called here.
+_NAMED: Final = {
+    ID_PATTERN: "id",
+    MODEL_ID_PATTERN: "model id",
+    REGION_PATTERN: "region",
+    DAY_PATTERN: "day",
+    TIME_PATTERN: "time",
+}
 
 
 def documents() -> dict[Path, str]:
@@ -97,10 +113,11 @@ def _fields(document: dict[str, Any], title: str, schema: dict[str, Any]) -> lis
     model = _resolved(document, schema)
     if "properties" not in model:
         return []
-    lines = [f"{title}:", "", "| field | type | required |", "|---|---|---|"]
+    lines = [f"{title}:", "", "| field | type | required | meaning |", "|---|---|---|---|"]
     for name, part in model["properties"].items():
         required = "yes" if name in model.get("required", []) else ""
-        lines.append(f"| `{name}` | {_type(document, part)} | {required} |")
+        meaning = part.get("description", "").replace("|", "\\|")
+        lines.append(f"| `{name}` | {_type(document, part)} | {required} | {meaning} |")
     return [*lines, ""]
 
 
@@ -117,6 +134,10 @@ def _type(document: dict[str, Any], schema: dict[str, Any]) -> str:
     values = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), None)
     if values:
         return "map" if values is True else f"map of name to {_type(document, values)}"
+    return _NAMED.get(schema.get("pattern", "")) or _scalar(schema)
+
+
+def _scalar(schema: dict[str, Any]) -> str:
     bounds = [f"{int(schema[bound])}" for bound in ("minimum", "maximum") if bound in schema]
     pattern = f" `{schema['pattern'].replace('|', chr(92) + '|')}`" if "pattern" in schema else ""
     return f"{schema['type']}{' ' + '..'.join(bounds) if bounds else ''}{pattern}"

@@ -13,6 +13,13 @@ ORG: Final = "demo"
 APP: Final = "demo-app"
 USER: Final = "user-1"
 RESOURCE: Final = "gpt-4"
+# The best first. Their prices are in the price book that ships with the product; a handful of calls fills a quota.
+MODELS: Final = {
+    "premium": "anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "standard": "anthropic.claude-haiku-4-5-20251001-v1:0",
+    "economy": "amazon.nova-lite-v1:0",
+}
+QUOTAS_USD_MICROS: Final = {"premium": 50_000, "standard": 20_000, "economy": 5_000}
 _CALL_SECONDS: Final = 60.0
 
 
@@ -32,10 +39,14 @@ class Demo:
 
 
 def load_demo(api_url: str, operator_key: str) -> Demo:
-    """An org with limits for everybody, an app with limits of its own, and a user of that app."""
+    """An org with limits for everybody and three labels in their order, each with a quota for the day; an app with
+    limits of its own, and a user of that app."""
     operator = {"x-api-key": operator_key}
-    org = _client(_call(api_url, "PUT", f"/v1/orgs/{ORG}", operator, {"name": "Demo"}))
+    settings = {"name": "Demo", "quota_scope": "APP", "model_ordering": list(MODELS), "quotas": QUOTAS_USD_MICROS}
+    org = _client(_call(api_url, "PUT", f"/v1/orgs/{ORG}", operator, settings))
     as_org = _logged_in(api_url, org)
+    for label, model_id in MODELS.items():
+        _call(api_url, "PUT", f"/v1/labels/{label}", as_org, {"model_id": model_id, "tier": label})
     app = _client(_call(api_url, "PUT", f"/v1/orgs/{ORG}/apps/{APP}", as_org, {"name": "Demo app"}))
     for path, limits in {
         "/v1/limits/system": {"rpm": _per_minute(60)},

@@ -19,7 +19,7 @@ from typing import Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local import ROOT
-from local.demo import APP, RESOURCE, USER, Demo, load_demo
+from local.demo import APP, MODELS, RESOURCE, USER, Demo, load_demo
 from local.deploy import Outputs, check_toolchain, deploy, read_operator_key, synth
 from local.engine import Endpoint, Engine
 from local.process import Cancelled, LocalError
@@ -28,7 +28,15 @@ _DEFAULT_PORT: Final = 4566
 # Tests move the file away from a developer's own run.
 _OUTPUTS_VARIABLE: Final = "SLUICE_OUTPUTS_FILE"
 _WATCH_SECONDS: Final = 0.2
-_EXAMPLE: Final = {"entity": USER, "resource": RESOURCE, "consume": {"rpm": 1, "tpm": 500}}
+_ACQUIRE: Final = {"entity": USER, "resource": RESOURCE, "consume": {"rpm": 1, "tpm": 500}}
+_USAGE: Final = {
+    "request_id": "call-1",
+    "entity": USER,
+    "label": next(iter(MODELS)),
+    "input_tokens": 1500,
+    "output_tokens": 800,
+    "status": "ok",
+}
 
 
 class StopRequest:
@@ -159,18 +167,22 @@ def introduction(outputs: Outputs, endpoint: Endpoint, demo: Demo, written: Path
 
 
 def example_calls(outputs: Outputs, demo: Demo) -> list[str]:
-    """A login that keeps the token, which lives an hour, and a call with it. Quoted for a shell: the address holds a
-    dollar sign."""
+    """A login that keeps the token, which lives an hour; a call, what it used, and which label to use next. Quoted for
+    a shell: the address holds a dollar sign."""
     client = {"client_id": demo.app_client.client_id, "client_secret": demo.app_client.client_secret}
 
-    def curl(options: str, path: str, body: Mapping[str, object]) -> str:
+    def curl(options: str, path: str, body: Mapping[str, object] | None = None) -> str:
         address = shlex.quote(f"{outputs.api_url}{path}")
-        return f"curl {options} {address} -H 'content-type: application/json' -d {shlex.quote(json.dumps(body))}"
+        sent = "" if body is None else f" -H 'content-type: application/json' -d {shlex.quote(json.dumps(body))}"
+        return f"curl {options} {address}{sent}"
 
     cut_out = r"""sed 's/.*"access_token":"\([^"]*\)".*/\1/'"""
+    as_app = '-i -H "authorization: Bearer $TOKEN"'
     return [
         f"TOKEN=$({curl('-s', '/v1/auth/token', client)} | {cut_out})",
-        curl('-i -H "authorization: Bearer $TOKEN"', "/v1/acquire", _EXAMPLE),
+        curl(as_app, "/v1/acquire", _ACQUIRE),
+        curl(as_app, "/v1/usage", _USAGE),
+        curl(as_app, "/v1/selection"),
     ]
 
 

@@ -47,6 +47,7 @@ _CONTROL_PLANE_ACTIONS: Final = (
     "dynamodb:GetItem",
     "dynamodb:PutItem",
     "dynamodb:Query",
+    "dynamodb:UpdateItem",
 )
 _IDENTITY_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
@@ -61,6 +62,8 @@ _IDENTITY_ACTIONS: Final = (
 _CONTROL_PLANE_INDEXES: Final = (schema.GSI1, schema.GSI2, schema.GSI3, schema.GSI4)
 # Children of an app, apps and the buckets of an app.
 _IDENTITY_INDEXES: Final = (schema.GSI1, schema.GSI3)
+# Both kinds that Bedrock has: those of AWS, and those that an account made.
+_INFERENCE_PROFILES: Final = ("inference-profile", "application-inference-profile")
 # The route and never the path, no address, no header: nothing here names a tenant or a person.
 _ACCESS_LOG_FIELDS: Final = {
     "request_id": "$context.requestId",
@@ -103,6 +106,10 @@ _DATA_PLANE_ROUTES: Final = (
     _Route("SettleRoute", "/v1/leases/settle", _VERIFIED_INSIDE),
     _Route("AdjustRoute", "/v1/leases/adjust", _VERIFIED_INSIDE),
     _Route("ReleaseRoute", "/v1/leases/release", _VERIFIED_INSIDE),
+    _Route("UsageRoute", "/v1/usage", _VERIFIED_INSIDE),
+    _Route("UsageBatchRoute", "/v1/usage/batch", _VERIFIED_INSIDE),
+    _Route("SelectionRoute", "/v1/selection", _VERIFIED_INSIDE),
+    _Route("OverrideRoute", "/v1/selection/override", _VERIFIED_INSIDE),
     _Route("HealthRoute", "/v1/health", _OPEN_TO_PROBES),
     _Route("ReadyRoute", "/v1/ready", _OPEN_TO_PROBES),
 )
@@ -167,8 +174,9 @@ class ApiStack(cdk.Stack):
 
     def _data_plane(self) -> ServiceFunction:
         secrets = {"SLUICE_SIGNING_SECRET": self._secrets.signing, "SLUICE_TOKEN_SECRET": self._secrets.token}
-        function = self._function("DataPlane", "data_plane", "Acquires, leases and probes", secrets)
+        function = self._function("DataPlane", "data_plane", "Acquires, leases, usage, selection and probes", secrets)
         function.allow(_DATA_PLANE_ACTIONS, [self._table.table_arn])
+        self._allow_inference_profiles(function)
         keep_from_writing_registry(function, self._table)
         keep_from_reading_clients(function, self._table)
         return function
@@ -183,6 +191,7 @@ class ApiStack(cdk.Stack):
         function = self._function("ControlPlane", "control_plane", description, secrets)
         function.allow(_CONTROL_PLANE_ACTIONS, [self._table.table_arn])
         function.allow(["dynamodb:Query"], self._indexes(_CONTROL_PLANE_INDEXES))
+        self._allow_inference_profiles(function)
         keep_from_writing_registry(function, self._table)
         keep_from_reading_clients(function, self._table)
         return function
@@ -239,6 +248,18 @@ class ApiStack(cdk.Stack):
                 }
             }
             function.allow(["kms:Decrypt"], [self._key.key_arn], conditions=via_secret)
+
+    def _allow_inference_profiles(self, function: ServiceFunction) -> None:
+        """To read which models they have, and no more. Labels may name any of this account, in any region."""
+        arns = [f"arn:{self.partition}:bedrock:*:{self.account}:{kind}/*" for kind in _INFERENCE_PROFILES]
+        function.allow(["bedrock:GetInferenceProfile"], arns)
+        for kind in _INFERENCE_PROFILES:
+            accept(
+                function.role.node.find_child("DefaultPolicy"),
+                f"AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:bedrock:*:<AWS::AccountId>:{kind}/*]",
+                "Tenants name inference profiles of this account while the product runs, in whatever region they call; "
+                "the one action reads which models a profile has, and calls none.",
+            )
 
     def _routes(self) -> None:
         to_data_plane = _integration("DataPlaneIntegration", self.data_plane)

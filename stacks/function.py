@@ -1,7 +1,7 @@
 """The one way a function of Sluice is made."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 import aws_cdk as cdk
@@ -39,6 +39,8 @@ class FunctionSpec:
     description: str
     timeout_seconds: int
     environment: Mapping[str, str]
+    # Actions that IAM takes no resource for, and what each is for.
+    everywhere: Mapping[str, str] = field(default_factory=dict)
     # How many may run at once; None leaves that to the account.
     reserved_concurrency: int | None = None
 
@@ -83,7 +85,9 @@ class ServiceFunction(Construct):
         self.alias = lambda_.Alias(
             self, "Alias", alias_name=ALIAS, version=cast("lambda_.IVersion", self.function.current_version)
         )
-        self._accept_tracing()
+        if spec.everywhere:
+            self.allow(sorted(spec.everywhere), ["*"])
+        self._accept_everywhere(spec)
         cdk.Annotations.of(self.function).acknowledge_warning(
             "@aws-cdk/aws-lambda:snapStartRequirePublish", "The alias publishes a version, and callers use the alias."
         )
@@ -110,12 +114,15 @@ class ServiceFunction(Construct):
         via_table = {"StringEquals": {"kms:ViaService": f"dynamodb.{region}.amazonaws.com"}}
         self.allow(_TABLE_KEY_ACTIONS, [key.key_arn], conditions=via_table)
 
-    def _accept_tracing(self) -> None:
+    def _accept_everywhere(self, spec: FunctionSpec) -> None:
+        others = "".join(
+            f" {action} {why}; it has no resource to name either." for action, why in spec.everywhere.items()
+        )
         accept(
             self.role.node.find_child("DefaultPolicy"),
             "AwsSolutions-IAM5[Resource::*]",
             "xray:PutTraceSegments and xray:PutTelemetryRecords are for active tracing; X-Ray has no resource to "
-            "name, so IAM takes only * for them. No other statement of this policy allows all resources.",
+            f"name, so IAM takes only * for them.{others} No other statement of this policy allows all resources.",
         )
 
 

@@ -34,6 +34,7 @@ _ANY_NAMESPACE: Final = (
     "Object versions below archive/ may be removed, and nothing else in the bucket: which namespace is purged next is "
     "not known when the stack is deployed. Objects can be neither read nor written."
 )
+_PRICE_LIST: Final = {"pricing:GetProducts": "reads AWS's public price list once a day"}
 _ROLLUP_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
     "dynamodb:ConditionCheckItem",
@@ -44,7 +45,7 @@ _ROLLUP_ACTIONS: Final = (
     "dynamodb:Scan",
     "dynamodb:UpdateItem",
 )
-# Open jobs, and everything of a namespace.
+# Open jobs, totals that are due and apps; and everything of a namespace.
 _ROLLUP_INDEXES: Final = (schema.GSI3, schema.GSI4)
 
 
@@ -66,14 +67,16 @@ class JobsStack(cdk.Stack):
             layers=ServiceLayers(self, "Layers", settings=settings),
             spec=FunctionSpec(
                 name="rollup",
-                description="Open jobs, every minute",
+                description="Totals that are due and open jobs, every minute",
                 timeout_seconds=_TIMEOUT_SECONDS,
                 environment={
                     "SLUICE_TABLE": data.table.table_name,
                     "SLUICE_STORE_TIMEOUT_MS": str(settings.store_timeout_ms),
                     "SLUICE_ARCHIVE_BUCKET": data.archive.bucket_name,
                     "SLUICE_AGED_SECRETS": ",".join(aged),
+                    "SLUICE_PRICING_REGION": settings.pricing_region or "",
                 },
+                everywhere={} if settings.pricing_region is None else _PRICE_LIST,
                 # Two would do the same steps twice.
                 reserved_concurrency=1,
             ),

@@ -39,6 +39,8 @@ _SIGNAL_ALARMS: Final[Mapping[Signal, int]] = {
     Signal.GIVE_BACKS_LOST: 10,
     Signal.INTERNAL_ERRORS: 0,
     Signal.JOBS_FAILED: 0,
+    # In seconds. A total is summed up at most 65 s after its mark is due, unless a run failed or had too much to do.
+    Signal.ROLLUP_LAG_SECONDS: 119,
     Signal.SECRETS_TOO_OLD: 0,
     Signal.STANDING_LOOKUPS_FAILED: 0,
     Signal.STORE_AMBIGUOUS_WRITES: 10,
@@ -47,8 +49,16 @@ _SIGNAL_ALARMS: Final[Mapping[Signal, int]] = {
     # One that passes is tried again; one that stays goes to the failure queue.
     Signal.STREAM_FAILURES: 10,
     Signal.STREAM_GAPS: 0,
+    # What fails is tried again with every run; what goes on failing shows as lag.
+    Signal.TOTALS_FAILED: 10,
+    # As with the totals.
+    Signal.SWEEP_FAILURES: 10,
+    # In seconds: what is held stays held, and budgets seem fuller than they are.
+    Signal.SWEEP_LAG_SECONDS: 299,
     Signal.UNAVAILABLE: 5,
 }
+# Of these the highest of a period counts, of all others the sum.
+_HIGHEST: Final = frozenset({Signal.ROLLUP_LAG_SECONDS, Signal.SWEEP_LAG_SECONDS})
 _Groups = Mapping[str, tuple[Signal, ...]]
 # What every function that takes tokens counts: is the bearer's standing read, remembered, or out of reach?
 _STANDING: Final = (Signal.STANDING_READS, Signal.STANDING_CACHE_HITS, Signal.STANDING_LOOKUPS_FAILED)
@@ -61,6 +71,11 @@ _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
         "Table out of reach": (Signal.UNAVAILABLE, Signal.FAIL_OPEN_ADMISSIONS, Signal.STORE_AMBIGUOUS_WRITES),
         "Charged for nothing": (Signal.GIVE_BACKS_LOST,),
         "Buckets and configuration": (Signal.SHARDS_SPLIT, Signal.LEGACY_ITEMS_MOVED, Signal.CONFIGURATION_READS),
+        "Usage events": (Signal.USAGE_EVENTS, Signal.USAGE_DUPLICATES, Signal.USAGE_UNPRICED),
+        "Held by hard budgets, in micro-dollars": (Signal.HELD_USD_MICROS,),
+        "Calls reported after their holds expired": (Signal.HOLDS_SETTLED_LATE,),
+        "What they cost, in micro-dollars": (Signal.LATE_SETTLED_USD_MICROS,),
+        "Selection moved on by who asked": (Signal.STICKY_ADVANCES,),
         "Standing of bearers": _STANDING,
         "Contention in the table": _CONTENTION,
         "Bugs": (Signal.INTERNAL_ERRORS,),
@@ -79,6 +94,14 @@ _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
         "Bugs": (Signal.INTERNAL_ERRORS,),
     },
     "rollup": {
+        "Totals": (Signal.TOTALS_ROLLED_UP, Signal.TOTALS_FAILED),
+        "How long the oldest total was due, in seconds": (Signal.ROLLUP_LAG_SECONDS,),
+        "Holds that expired": (Signal.HOLDS_EXPIRED, Signal.SWEEP_FAILURES),
+        "What they held, in micro-dollars": (Signal.EXPIRED_USD_MICROS,),
+        "How long the oldest hold is overdue, in seconds": (Signal.SWEEP_LAG_SECONDS,),
+        "Quotas of today, at every sum": (Signal.QUOTAS_TIGHT, Signal.QUOTAS_EXCEEDED),
+        "Selection moved on by the rollup": (Signal.STICKY_ADVANCES,),
+        "Prices": (Signal.PRICES_REFRESHED,),
         "Keys": (Signal.SECRETS_TOO_OLD,),
         "Jobs": (Signal.JOB_STEPS, Signal.JOBS_FAILED, Signal.SHARDS_MERGED, Signal.LEGACY_ITEMS_MOVED),
         "Table out of reach": _OUT_OF_REACH,
@@ -88,6 +111,8 @@ _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
         "Stream": (Signal.STREAM_RECORDS, Signal.SNAPSHOT_WRITES, Signal.STREAM_FAILURES),
         "Records that never came": (Signal.STREAM_GAPS,),
         "Buckets": (Signal.SHARDS_SPLIT,),
+        "Totals": (Signal.TOTALS_MARKED,),
+        "Alerts of budgets": (Signal.ALERTS_SENT,),
         "Table out of reach": _OUT_OF_REACH,
         "Contention in the table": _CONTENTION,
         "Bugs": (Signal.INTERNAL_ERRORS,),
@@ -292,7 +317,7 @@ class MonitoringStack(cdk.Stack):
             namespace=METRICS_NAMESPACE,
             metric_name=signal.value,
             dimensions_map={"environment": self._settings.name, "service": service},
-            statistic=cloudwatch.Stats.SUM,
+            statistic=cloudwatch.Stats.MAXIMUM if signal in _HIGHEST else cloudwatch.Stats.SUM,
             period=_PERIOD,
         )
         if signal not in _SIGNAL_ALARMS:

@@ -45,9 +45,13 @@ class Settings:
     # well, and the SDK then logs session tokens and the ids of tenants.
     log_level: Literal["INFO"]
     log_retention_days: int
+    # Where AWS's price list is asked: few regions have it. None: only the prices that ship with the product are known.
+    pricing_region: Literal["us-east-1", "eu-central-1", "ap-south-1"] | None
     alarms: bool
     # Alarms without a topic still show on the dashboard; only a topic tells somebody.
     alarm_topic: bool
+    # Alerts of budgets are kept for whoever looks, where nobody subscribes to them.
+    alert_queue: bool
 
     def __post_init__(self) -> None:
         if self.alarm_topic and not self.alarms:
@@ -78,9 +82,12 @@ _LOCAL: Final = Settings(
     store_timeout_ms=5_000,
     log_level="INFO",
     log_retention_days=1,
+    # The engine has no price list.
+    pricing_region=None,
     # The engine collects no metrics and refuses alarms with labels or metric math.
     alarms=False,
     alarm_topic=False,
+    alert_queue=True,
 )
 
 _DEV: Final = Settings(
@@ -101,8 +108,10 @@ _DEV: Final = Settings(
     store_timeout_ms=2_000,
     log_level="INFO",
     log_retention_days=7,
+    pricing_region="us-east-1",
     alarms=True,
     alarm_topic=False,
+    alert_queue=False,
 )
 
 _STAGING: Final = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""What follows the table's stream: one function counts usage and splits busy shards, one archives.
+"""What follows the table's stream: one function counts usage, marks totals and splits busy shards, one archives.
 
 Each has an event source of its own, so that neither waits for the other; two are as many as a stream serves well.
 Filters keep the records out that a function is not for: they are neither delivered nor paid.
@@ -11,8 +11,13 @@ from typing import Any, Final, cast
 
 import aws_cdk as cdk
 import jsii
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -32,13 +37,14 @@ _TIMEOUT_SECONDS: Final = 60
 _RECORD_AGE: Final = cdk.Duration.hours(6)
 _RETRIES: Final = 10
 _FAILURES_KEPT: Final = cdk.Duration.days(14)
+_ALERTS_KEPT: Final = cdk.Duration.days(1)
 _STREAM_ACTIONS: Final = (
     "dynamodb:DescribeStream",
     "dynamodb:GetRecords",
     "dynamodb:GetShardIterator",
     "dynamodb:ListStreams",
 )
-# Snapshots are read and updated, earlier ones queried; a split updates one shard and puts the other.
+# Snapshots are read and updated, earlier ones queried; totals are marked; a split updates one shard, puts the other.
 _AGGREGATOR_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
     "dynamodb:GetItem",
@@ -46,9 +52,17 @@ _AGGREGATOR_ACTIONS: Final = (
     "dynamodb:Query",
     "dynamodb:UpdateItem",
 )
-# As `sluice.repository.items` names what is counted, and `sluice.repository.keys` where the namespaces stand.
-_COUNTED: Final = ("bucket",)
+# As `sluice.repository.items` names what is counted, `sluice.repository.counters` what is marked, and
+# `sluice.repository.keys` where the namespaces stand. What the stream tells of the removal of a bucket is counted; a
+# counter that was removed has expired, and its total stays.
+_COUNTED: Final = "bucket"
+_MARKED: Final = "cost_shard"
+# As `sluice.repository.ledger_items` and `alert_markers` name them.
+_LEDGER: Final = "ledger"
+_ALERT: Final = "alert_marker"
 _NAMESPACES: Final = "_/SYSTEM#"
+# As `sluice.repository.alert_bus` names itself.
+_SOURCE: Final = "sluice"
 # As `sluice.repository.archive` names what it writes.
 _ARCHIVED: Final = "archive/ns=*"
 _ANY_NAMESPACE: Final = (
@@ -58,6 +72,10 @@ _ANY_NAMESPACE: Final = (
 _IS_A_FAILURE_QUEUE: Final = (
     "It is the failure destination of an event source, which the check does not see: what lies in it is driven again "
     "by a person, whom an alarm tells."
+)
+_IS_ONLY_LOOKED_AT: Final = (
+    "Alerts lie here for whoever looks, in environments without data of value. Nothing works on them, so nothing can "
+    "fail again and again."
 )
 
 Pattern = Mapping[str, Any]
@@ -79,7 +97,11 @@ def _of_kind(image: str, kinds: Sequence[str]) -> dict[str, Any]:
 
 
 _TO_AGGREGATOR: Final = _Delivery(
-    patterns=[_of_kind("NewImage", _COUNTED), _of_kind("OldImage", _COUNTED)],
+    patterns=[
+        _of_kind("NewImage", (_COUNTED, _MARKED, _LEDGER)),
+        _of_kind("OldImage", (_COUNTED,)),
+        {"eventName": [INSERT], **_of_kind("NewImage", (_ALERT,))},
+    ],
     batch_size=100,
     window=cdk.Duration.seconds(1),
     parallelization=4,
@@ -119,6 +141,9 @@ class StreamsStack(cdk.Stack):
         self._settings = settings
         self._data = data
         self._layers = ServiceLayers(self, "Layers", settings=settings)
+        self.alerts = self._alert_topic()
+        if settings.alert_queue:
+            self._keep_alerts()
         self.aggregator = self._aggregator()
         self.aggregator_failures = self._deliver(self.aggregator, _TO_AGGREGATOR)
         self.archiver = self._archiver()
@@ -126,8 +151,42 @@ class StreamsStack(cdk.Stack):
         if settings.analytics:
             ArchiveCatalog(self, "Catalog", settings=settings, archive=data.archive)
 
+    def _alert_topic(self) -> sns.Topic:
+        """Whoever subscribes is told of all budgets of all orgs: it is the operator's. Encrypted with AWS's own key."""
+        key = kms.Alias.from_alias_name(self, "TopicKey", "alias/aws/sns")
+        topic = sns.Topic(self, "Alerts", master_key=cast("kms.IKey", key), enforce_ssl=True)
+        cdk.CfnOutput(self, "AlertTopicArn", value=topic.topic_arn)
+        return topic
+
+    def _keep_alerts(self) -> None:
+        """What was told on either way: from the topic the alert itself, from the bus its event around it."""
+        queue = sqs.Queue(
+            self,
+            "AlertQueue",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=_ALERTS_KEPT,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        accept(queue, "AwsSolutions-SQS3", _IS_ONLY_LOOKED_AT)
+        destination = cast("sqs.IQueue", queue)
+        by_topic = subscriptions.SqsSubscription(destination, raw_message_delivery=True)
+        self.alerts.add_subscription(cast("sns.ITopicSubscription", by_topic))
+        by_bus = cast("events.IRuleTarget", targets.SqsQueue(destination))
+        events.Rule(self, "AlertRule", event_pattern=events.EventPattern(source=[_SOURCE]), targets=[by_bus])
+        cdk.CfnOutput(self, "AlertQueueUrl", value=queue.queue_url)
+
     def _aggregator(self) -> ServiceFunction:
-        function = self._function("Aggregator", "aggregator", "Usage of buckets, and their growth", {})
+        function = self._function(
+            "Aggregator",
+            "aggregator",
+            "Usage of buckets, and their growth; totals that are due; alerts of budgets",
+            {"SLUICE_ALERT_TOPIC": self.alerts.topic_arn},
+        )
+        bus = self.format_arn(service="events", resource="event-bus", resource_name="default")
+        only_ours = {"StringEquals": {"events:source": _SOURCE}}
+        function.allow(["events:PutEvents"], [bus], conditions=only_ours)
+        function.allow(["sns:Publish"], [self.alerts.topic_arn])
         function.allow(_AGGREGATOR_ACTIONS, [self._data.table.table_arn])
         keep_from_writing_registry(function, self._data.table)
         keep_from_reading_clients(function, self._data.table)

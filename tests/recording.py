@@ -13,6 +13,7 @@ from sluice.repository.requests import (
     TransactWrite,
     UpdateRequest,
 )
+from sluice.repository.retries import Rebuild
 from sluice.repository.store import Outcome, Page, Store, TransactOutcome
 from sluice.repository.wire import Item
 
@@ -57,8 +58,12 @@ class RecordingStore:
     def delete(self, request: DeleteRequest) -> Outcome:
         return self._call("delete", request, lambda: self.inner.delete(request))
 
-    def transact(self, writes: Sequence[TransactWrite], token: str) -> TransactOutcome:
-        return self._call("transact", writes, lambda: self.inner.transact(writes, token))
+    def transact(
+        self, writes: Sequence[TransactWrite], token: str, *, rebuild: Rebuild | None = None
+    ) -> TransactOutcome:
+        # Named only where it is given: tests play stores that know of none.
+        more = {} if rebuild is None else {"rebuild": rebuild}
+        return self._call("transact", writes, lambda: self.inner.transact(writes, token, **more))
 
     def query(self, request: QueryRequest) -> Page:
         return self._call("query", request, lambda: self.inner.query(request))

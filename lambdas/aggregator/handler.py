@@ -1,7 +1,8 @@
-"""Batches of the table's stream: what buckets consumed is counted into snapshots, then busy shards are split.
+"""Batches of the table's stream: what buckets consumed is counted into snapshots, the totals of counters that grew are
+marked for the next rollup, what budgets reached is marked and told, then busy shards are split.
 
-The answer names the first record that was not counted. The records before it are done; from it on everything comes
-again, which changes nothing of what was counted.
+The answer names the first record that was not counted, marked or followed. The records before it are done; from it on
+everything comes again, which changes nothing of what was counted or marked.
 """
 
 import traceback
@@ -43,14 +44,23 @@ def _run(services: Services, meter: Meter, records: Sequence[Mapping[str, Any]])
     counted = services.counting.count(records)
     for failure in counted.uncounted:
         _tell("records not counted", failure.error)
+    marked = services.money.marking.mark(records)
+    for failure in marked.unmarked:
+        _tell("totals not marked", failure.error)
+    alerted = services.money.alerts.follow(records)
+    for failure in alerted.unfollowed:
+        _tell("budgets not followed", failure.error)
     for error in services.growth.grow(counted.observations):
         meter.count(Signal.INTERNAL_ERRORS)
         _tell("shard not split", error)
-    extra = {"records": len(records), "observed": len(counted.observations), "failed": len(counted.uncounted)}
+    failures = [*counted.uncounted, *marked.unmarked, *alerted.unfollowed]
+    observed = len(counted.observations) + marked.observed + alerted.observed
+    extra = {"records": len(records), "observed": observed, "failed": len(failures)}
     logger.info("batch", extra={**extra, "duration_ms": timer_ms() - started_ms})
-    if counted.first_uncounted is None:
+    if not failures:
         return {"batchItemFailures": []}
-    sequence = records[counted.first_uncounted]["dynamodb"]["SequenceNumber"]
+    first = min(failure.position for failure in failures)
+    sequence = records[first]["dynamodb"]["SequenceNumber"]
     return {"batchItemFailures": [{"itemIdentifier": sequence}]}
 
 

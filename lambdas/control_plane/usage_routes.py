@@ -1,7 +1,6 @@
 """Routes of usage: parse, call one service, answer a page."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
@@ -9,12 +8,12 @@ from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 from pydantic import BaseModel, Field
 
 from control_plane.links import NEXT_RESOURCE_USAGE, NEXT_USAGE
-from sluice.core.errors import InvalidRequest
 from sluice.core.snapshots import Window
 from sluice.edge.callers import caller_of
 from sluice.edge.conventions import PAGE_DEFAULT, Page, PageCursor, PageLimit, list_responses, namespace_of
 from sluice.edge.models import ID_PATTERN
 from sluice.edge.problems import rfc3339
+from sluice.edge.times import TIME_PATTERN, time_ms
 from sluice.repository.snapshots import Snapshot
 from sluice.services.listing import Listed, PageRequest
 from sluice.services.usage import UsageRange, Used
@@ -25,14 +24,13 @@ RESOURCE_USAGE: Final = "/v1/resources/<resource>/usage"
 USAGE_ROUTES: Final = dict.fromkeys((ENTITY_USAGE, RESOURCE_USAGE), ("GET",))
 
 _MILLI: Final = 1000
-_TIME_PATTERN: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$"
 
 _EntityPath = Annotated[str, Path(pattern=ID_PATTERN)]
 _ResourcePath = Annotated[str, Path(pattern=ID_PATTERN)]
 _Resource = Annotated[str, Query(pattern=ID_PATTERN)]
 _Window = Annotated[Literal["hour", "day"], Query()]
-_From = Annotated[str | None, Query(alias="from", pattern=_TIME_PATTERN)]
-_To = Annotated[str | None, Query(alias="to", pattern=_TIME_PATTERN)]
+_From = Annotated[str | None, Query(alias="from", pattern=TIME_PATTERN)]
+_To = Annotated[str | None, Query(alias="to", pattern=TIME_PATTERN)]
 
 
 class UsedAnswer(BaseModel):
@@ -122,19 +120,11 @@ def add_usage_routes(router: APIGatewayHttpRouter, services: Services) -> None:
 
 
 def _range(window: str, from_: str | None, to: str | None) -> UsageRange:
-    return UsageRange(Window(window), _time_ms("from", from_), _time_ms("to", to))
+    return UsageRange(Window(window), _optional_ms("from", from_), _optional_ms("to", to))
 
 
-def _time_ms(field: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        time_ms = int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise InvalidRequest(field, "is not a time") from None
-    if time_ms < 0:
-        raise InvalidRequest(field, "must not be before 1970")
-    return time_ms
+def _optional_ms(field: str, text: str | None) -> int | None:
+    return None if text is None else time_ms(field, text)
 
 
 def _tokens(consumed_milli: Mapping[str, int]) -> dict[str, int]:

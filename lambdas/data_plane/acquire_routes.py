@@ -22,6 +22,7 @@ from sluice.edge.headers import rate_limit_headers
 from sluice.edge.lease_tokens import write_token
 from sluice.repository.idempotency import IdempotencyKey
 from sluice.services.chains import AcquireRequest
+from sluice.services.holding import Wish
 from sluice.services.registration import Registration
 from sluice.shell import Services
 
@@ -43,6 +44,9 @@ _PROBLEMS: Final = (
     (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type"),
     (HTTPStatus.UNPROCESSABLE_ENTITY, "never-admissible"),
     (HTTPStatus.UNPROCESSABLE_ENTITY, "no-limits"),
+    (HTTPStatus.UNPROCESSABLE_ENTITY, "reserve-required"),
+    (HTTPStatus.UNPROCESSABLE_ENTITY, "price-missing"),
+    (HTTPStatus.UNPROCESSABLE_ENTITY, "unknown-label"),
     (HTTPStatus.TOO_MANY_REQUESTS, "contended"),
     (HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"),
 )
@@ -52,6 +56,7 @@ _ACQUIRE_RESPONSES: Final[dict[int, Any]] = {
         *_PROBLEMS,
         (HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-mismatch"),
         (HTTPStatus.TOO_MANY_REQUESTS, "limit-exceeded"),
+        (HTTPStatus.TOO_MANY_REQUESTS, "budget-exceeded"),
     ),
 }
 _EXPLAIN_RESPONSES: Final[dict[int, Any]] = {
@@ -65,23 +70,29 @@ def add_acquire_routes(router: APIGatewayHttpRouter, services: Services) -> None
     def acquire(body: AcquireBody, idempotency_key: _OptionalKey = None) -> Response[AcquireAnswer]:
         """Takes from every named limit at once, or takes nothing.
 
+        Where a hard budget must agree, what the call takes at most is held until it is reported, released or expired.
         With an Idempotency-Key a repeat gets the first answer again, for a day, and takes nothing.
         """
-        request = _request(router, body)
+        wish = _wish(router, body)
         # Before anything is taken: without a key there is no lease, and nobody could give it back.
         services.signer.prepare()
         if idempotency_key is None:
-            admission = services.acquire.acquire(request)
+            admission = services.holding.acquire(wish)
             return _created(_answer(services, body, admission), dict(rate_limit_headers(admission.levels)))
-        named = IdempotencyKey(request.namespace, caller_of(router).entity, idempotency_key, _hash(body))
-        answered = services.idempotent_acquire.acquire(request, named, lambda found: _rendered(services, body, found))
+        named = IdempotencyKey(wish.request.namespace, caller_of(router).entity, idempotency_key, _hash(body))
+        answered = services.holding.acquire_once(wish, named, lambda found: _rendered(services, body, found))
         recorded = json.loads(answered.text)
         return _created(AcquireAnswer.model_validate(recorded["body"]), recorded["headers"])
 
     @router.post(EXPLAIN, summary="Would this pass, when, and what would make it pass?", responses=_EXPLAIN_RESPONSES)
     def explain(body: AcquireBody) -> ExplainAnswer:
         """Takes nothing and writes nothing."""
-        return ExplainAnswer.of(services.explain.explain(_request(router, body)))
+        return ExplainAnswer.of(services.hold_explain.explain(_wish(router, body)))
+
+
+def _wish(router: APIGatewayHttpRouter, body: AcquireBody) -> Wish:
+    reserve = body.to_reserve()
+    return Wish(_request(router, body), reserve, body.ttl_seconds * 1000)
 
 
 def _request(router: APIGatewayHttpRouter, body: AcquireBody) -> AcquireRequest:
@@ -125,5 +136,7 @@ def _created(body: AcquireAnswer, headers: dict[str, str]) -> Response[AcquireAn
 
 
 def _hash(body: AcquireBody) -> str:
-    canonical = json.dumps(body.model_dump(), sort_keys=True, separators=(",", ":"))
+    # Without what was left out: the same body means the same after another field was added.
+    content = body.model_dump() if body.reserve is not None else body.model_dump(exclude={"reserve"})
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

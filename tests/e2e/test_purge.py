@@ -44,8 +44,9 @@ class Leaving:
     neighbour: str
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def leaving(deployed_engine: tuple[Engine, Outputs], operator: Api) -> Leaving:
+    """Of the session: one of the module would be another after the tests of other files."""
     engine, outputs = deployed_engine
     org = f"org-{uuid.uuid4().hex[:12]}"
     made = operator.call("PUT", f"/v1/orgs/{org}", {"name": "Short-lived"}).json()

@@ -97,18 +97,27 @@ def test_it_serves_what_it_prints_and_stops_on_sigterm(start: Callable[..., Run]
 
     body = {"entity": "user-1", "resource": "gpt-4", "consume": {"rpm": 1, "tpm": 500}}
     assert json.dumps(body) in run.printed
-    # The app's login and its call, as a person would paste them.
+    # The app's login and its calls, as a person would paste them.
     lines = [line.strip() for line in run.printed.splitlines() if "curl " in line]
-    assert len(lines) == 2
+    assert len(lines) == 4
     login = re.search(r"-d '(\{.*?\})'", lines[0])
     assert login is not None
     nobody = Api(outputs["api_url"])
-    answer = nobody.logged_in(json.loads(login[1])).call("POST", "/v1/acquire", body)
+    app = nobody.logged_in(json.loads(login[1]))
+    answer = app.call("POST", "/v1/acquire", body)
     assert answer.status == 201, answer.body
     assert [level["entity"] for level in answer.json()["levels"]] == ["user-1", "demo-app"]
+    usage = re.search(r"-d '(\{.*?\})'", lines[2])
+    assert usage is not None
+    for duplicate in (False, True):
+        counted = app.call("POST", "/v1/usage", json.loads(usage[1]))
+        assert counted.status == 202, counted.body
+        assert (counted.json()["cost_usd_micros"], counted.json()["duplicate"]) == (16_500, duplicate)
+    selected = app.call("GET", "/v1/selection").json()
+    assert (selected["label"], selected["prices"]["source"]) == ("premium", "shipped")
     if shutil.which("curl") is not None:
         pasted = subprocess.run(["sh", "-ec", "\n".join(lines)], capture_output=True, text=True, check=True)
-        assert pasted.stdout.startswith("HTTP/1.1 201"), pasted.stdout
+        assert re.findall(r"^(?:.*})?HTTP/1.1 (\d+)", pasted.stdout, re.MULTILINE) == ["201", "202", "200"]
 
     demo = outputs["demo"]
     assert demo["org"] == "demo"

@@ -16,7 +16,7 @@ _MEMBERS: Final = frozenset(
     {
         *_REQUIRED,
         *("field", "errors", "entity", "resource", "limit", "requested", "burst"),
-        *("retry_after_ms", "admit_at", "violations", "remedies"),
+        *("retry_after_ms", "admit_at", "violations", "remedies", "resets_at", "labels", "dimensions"),
     }
 )
 # Parts of keys and of Python's own words: none of them can be part of an id.
@@ -24,15 +24,21 @@ _INTERNALS: Final = re.compile(
     r"Traceback|File \\?\"|botocore|pydantic|dynamodb|ConditionalCheck|<class|0x[0-9a-f]{8}"
     r"|(ENTITY|BUCKET|RESOURCE|SYSTEM|LEASE|AUDIT|JOB|CONFIG|IDEMPOTENCY)#|#(META|STATE|CONFIG|ANSWER|VERSION)\b"
     r"|(CLIENT|TOKEN)#|#(CREDENTIALS|REVOKED|ORG|APP)\b|\$client:|\$login|hmac-sha256"
+    r"|(PRICE|EVENT|COST|TOTAL|STICKY|DIRTY|BUDGET|HOLDS)#|#(LABEL|PROFILE|DAY|LEDGER|ALERT)#"
     r"|constrained-|function-(after|before|wrap|plain)"
 )
-_ATTRIBUTE: Final = re.compile(r"PK|SK|GSI\d[PS]K|lh|gen|shard_count|[bl]_.+_(tk|cp|bx|ra|rp|tc)")
+_ATTRIBUTE: Final = re.compile(r"PK|SK|GSI\d[PS]K|lh|gen|rev|due|shard_count|[bl]_.+_(tk|cp|bx|ra|rp|tc)")
 _NOT_FOUND: Final = "not-found"
-# A refusal by one member of a chain gives back what the others had given already.
-_MAY_CHANGE: Final = frozenset({"limit-exceeded", "contended"})
-# A login is counted before it is judged. A refresh token that comes again ends its login.
+_BUDGET_EXCEEDED: Final = "budget-exceeded"
+# A refusal by one member of a chain gives back what the others had given already; that by a budget is told, once.
+_MAY_CHANGE: Final = frozenset({"limit-exceeded", "contended", _BUDGET_EXCEEDED})
+# A login is counted before it is judged. A refresh token that comes again ends its login. A ledger is there before the
+# event that would be its first.
 _MAY_CHANGE_AT: Final = frozenset(
-    {("/v1/auth/token", "unauthorized"), ("/v1/auth/token", "suspended"), ("/v1/auth/refresh", "unauthorized")}
+    {
+        *(("/v1/auth/token", "unauthorized"), ("/v1/auth/token", "suspended"), ("/v1/auth/refresh", "unauthorized")),
+        ("/v1/usage", "request-id-conflict"),
+    }
 )
 
 
@@ -69,11 +75,11 @@ def _leaks(answer: Answer) -> Iterator[str]:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """The names of all members. Those of metadata are the client's."""
+    """The names of all members. Those of metadata and tags are the client's."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield name
-            if name != "metadata":
+            if name not in {"metadata", "tags"}:
                 yield from _names(part)
     elif isinstance(value, list):
         for part in value:
@@ -99,7 +105,7 @@ def _of_problem(method: str, place: Place | None, answer: Answer) -> Iterator[st
     if answer.status == HTTPStatus.BAD_REQUEST and not problem.get("field"):
         yield "a bad request does not name the field"
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-        yield from _of_refusal(problem, answer)
+        yield from _of_budget(problem, answer) if kind == _BUDGET_EXCEEDED else _of_refusal(problem, answer)
     yield from _of_kind(method, place, kind, answer)
 
 
@@ -109,6 +115,14 @@ def _of_refusal(problem: Mapping[str, Any], answer: Answer) -> Iterator[str]:
         yield f"a refusal says to try again after {wait_ms} ms"
     elif answer.header("retry-after-ms") != str(wait_ms) or answer.header("retry-after") != str(-(-wait_ms // 1000)):
         yield "the headers of a refusal disagree with its body"
+
+
+def _of_budget(problem: Mapping[str, Any], answer: Answer) -> Iterator[str]:
+    """Who waits for seconds is only refused again."""
+    if not problem.get("resets_at") or not problem.get("violations"):
+        yield "a refusal by a budget says neither of what nor until when"
+    if answer.header("retry-after") or answer.header("x-should-retry") != "false":
+        yield "a refusal by a budget asks to try again"
 
 
 def _of_kind(method: str, place: Place | None, kind: str, answer: Answer) -> Iterator[str]:

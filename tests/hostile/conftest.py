@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
+from sluice.edge.problems import TYPE_PREFIX
+from tests.hostile.bad import Bad
+from tests.hostile.checks import complaints
 from tests.hostile.document import register_formats
 from tests.hostile.furniture import Known, furnish
 from tests.hostile.fuzz import SEED, Fuzz
+from tests.hostile.gateway import Answer
 from tests.hostile.product import BASE_URL, Product
 
 _REQUESTS = "requests"
@@ -51,6 +55,23 @@ def conclude(request: pytest.FixtureRequest, record_property: Callable[[str, obj
         fuzz.conclude(request.node.nodeid)
 
     return concluded
+
+
+@pytest.fixture
+def refused(product: Product) -> Callable[[Bad], Answer]:
+    """Sends it, and sees that it is refused as it must be and changes nothing."""
+
+    def asked(bad: Bad) -> Answer:
+        before = product.changes
+        answer = product.call(bad.method, bad.target, bad.body, bad.headers)
+        problem = answer.json()
+        found = (answer.status, problem.get("type", "").removeprefix(TYPE_PREFIX), problem.get("field"))
+        assert found == (bad.status, bad.kind, bad.blamed), answer
+        path = bad.target.partition("?")[0]
+        assert list(complaints(bad.method, path, answer, changed=product.changes != before)) == []
+        return answer
+
+    return asked
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,8 +12,22 @@ from hypothesis import strategies as st
 
 from local.api_reference import openapi_document
 from sluice.core.limits import LIMIT_NAME_PATTERN
-from sluice.edge.models import ID_PATTERN
-from tests.hostile.furniture import APPS, ENTITIES, LEGACY_NAMESPACES, LIMIT_NAMES, ORGS, RESOURCES, TIMEZONES, Known
+from sluice.edge.models import ID_PATTERN, REGION_PATTERN
+from tests.hostile.furniture import (
+    APPS,
+    ENTITIES,
+    LABELS,
+    LEGACY_NAMESPACES,
+    LIMIT_NAMES,
+    MODELS,
+    ORGS,
+    PROFILE_ARNS,
+    REGIONS,
+    REQUEST_IDS,
+    RESOURCES,
+    TIMEZONES,
+    Known,
+)
 
 Schema = dict[str, Any]
 
@@ -21,6 +35,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _AMOUNT_LIKELY: Final = 3000
 _ID: Final = st.from_regex(ID_PATTERN, fullmatch=True)
 _PRINTABLE: Final = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40)
+_DAY: Final = st.dates().map(str)
+_TIME: Final = st.datetimes().map(lambda moment: f"{moment:%Y-%m-%dT%H:%M:%S}Z".rjust(20, "0"))
 _FORMATS: Final = {
     "entity": _ID,
     "parent": _ID,
@@ -37,7 +53,20 @@ _FORMATS: Final = {
     "client_secret": st.text(min_size=1, max_size=40),
     "token": st.text(min_size=1, max_size=40),
     "refresh_token": st.text(min_size=1, max_size=40),
+    "label": _ID,
+    "model_id": _PRINTABLE.filter(bool),
+    "region": st.from_regex(REGION_PATTERN, fullmatch=True),
+    "inference_profile_arn": st.text(min_size=1, max_size=80),
+    "request_id": st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=40),
+    "day": _DAY,
+    "from_day": _DAY,
+    "occurred_at": _TIME,
+    "until": _TIME,
 }
+_REFUSED_MOSTLY: Final = (
+    *("model_id", "lease", "occurred_at", "day", "pricing"),
+    *("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +99,22 @@ def likely_document() -> Schema:
     for schema in document["components"]["schemas"].values():
         for name, part in schema.get("properties", {}).items():
             schema["properties"][name] = _likely(part, name)
+    schemas = document["components"]["schemas"]
+    schemas["QuoteBody"] = {"anyOf": [_by_label(schemas["QuoteBody"]), schemas["QuoteBody"]]}
+    # In a batch each event is judged on its own: there they may be of every kind.
+    events = schemas["UsageBatchBody"]["properties"]["events"]
+    events["items"] = {"anyOf": [events["items"], schemas["UsageBody"]]}
+    schemas["UsageBody"] = _by_label(schemas["UsageBody"])
+    # Most columns that are generated would have no price at all, and most long calls none of their own.
+    for name in ("long_from_tokens", "long_standard", "long_batch"):
+        del schemas["PriceBody"]["properties"][name]
+    _require(schemas["ColumnBody"], "input_usd_micros_per_1m")
+    # Most reserves would say two things at once, or more than any budget has.
+    for name in ("label", "model_id", "input_tokens", "max_output_tokens", "region"):
+        del schemas["ReserveBody"]["properties"][name]
+    _require(schemas["ReserveBody"], "cost_usd_micros")
+    schemas["ReserveBody"]["properties"]["cost_usd_micros"]["maximum"] = _AMOUNT_LIKELY
+    schemas["AcquireBody"]["properties"]["consume"]["minProperties"] = 1
     return document
 
 
@@ -86,6 +131,15 @@ def register_formats(known: Known) -> None:
         "job": known.jobs,
         "legacy_namespace": LEGACY_NAMESPACES,
         "timezone": TIMEZONES,
+        "label": LABELS,
+        "model_id": MODELS,
+        "region": REGIONS,
+        "inference_profile_arn": PROFILE_ARNS,
+        "request_id": REQUEST_IDS,
+        "day": known.days,
+        "from_day": known.days,
+        "occurred_at": known.times,
+        "until": known.times,
     }
     if identity is not None:
         values |= {
@@ -105,7 +159,8 @@ def place_of(path: str) -> Place | None:
     """None: there is nothing at this path. `path`: as a function is given it."""
     if _CONTROL.search(path):
         return None
-    for template, operations in closed_document()["paths"].items():
+    # The most of it spelled out: what it names is no entity then.
+    for template, operations in sorted(closed_document()["paths"].items(), key=lambda item: item[0].count("{")):
         found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template), path)
         if found is not None:
             patterns = _path_patterns(next(iter(operations.values())))
@@ -143,6 +198,21 @@ def _likely(schema: Any, name: str) -> Any:
     if f"^{LIMIT_NAME_PATTERN}$" in schema.get("patternProperties", {}):
         return _with_known_limits(schema)
     return {**schema, "format": f"known-{name}"} if schema.get("type") == "string" and name in _FORMATS else schema
+
+
+def _by_label(schema: Schema) -> Schema:
+    """Without what is mostly refused: to name a model as well, a lease, a time, and tokens that have no price."""
+    likely = deepcopy(schema)
+    for name in _REFUSED_MOSTLY:
+        likely["properties"].pop(name, None)
+    _require(likely, "label")
+    return likely
+
+
+def _require(schema: Schema, name: str) -> None:
+    """A member that the document lets out, or lets be null."""
+    schema["properties"][name] = next(part for part in schema["properties"][name]["anyOf"] if part["type"] != "null")
+    schema["required"] = [*schema.get("required", []), name]
 
 
 def _with_known_limits(schema: Schema) -> Schema:

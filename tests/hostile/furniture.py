@@ -8,8 +8,16 @@ from sluice.core.identity import LEEWAY_MS, REFRESH_MS, Role
 from sluice.repository.clients import Client as StoredClient
 from sluice.repository.clients import StoredSecret, encode_client
 from sluice.services.client_secrets import ClientSecrets
+from sluice.services.rollup_jobs import ROLLUP_ENTITY
 from tests.hostile.gateway import Answer
-from tests.hostile.product import FOREIGN_NAMESPACE, NAMESPACE, Product
+from tests.hostile.product import (
+    FOREIGN_NAMESPACE,
+    NAMESPACE,
+    PROFILE_ARN,
+    PROFILE_MODEL,
+    PROFILE_REGION,
+    Product,
+)
 from tests.tenancy import FixedKeys, tenant_items
 
 SECRETS: Final = ("kept-from-others", "never-to-be-told")
@@ -35,6 +43,15 @@ PURGED_ORG: Final = "purged"
 ENTITIES: Final = (TEAM, USER, LONER, STRANGER, "User", "nobody", APP, APP_USER, OTHER_APP_USER, NAMESPACE)
 ORGS: Final = (NAMESPACE, FOREIGN_NAMESPACE, OTHER_ORG, PURGED_ORG, "nobody", "new", "tenant-3")
 APPS: Final = (APP, OTHER_APP, USER, NAMESPACE, "nobody")
+PROFILED: Final = "profiled"
+"""A label that stands for an inference profile, and has no definition."""
+ORDERING: Final = ("premium", "standard", "economy")
+LABELS: Final = (*ORDERING, PROFILED, "unheard-of")
+OWN_MODEL: Final = "vendor.own-v1"
+MODELS: Final = (OWN_MODEL, "model-of-premium", PROFILE_MODEL, "gpt-4o", "nobody.knows-it", "us.vendor.own-v1")
+REGIONS: Final = (PROFILE_REGION, "us-east-1", "xx-nowhere-1")
+PROFILE_ARNS: Final = (PROFILE_ARN, PROFILE_ARN + "d", "arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.x")
+REQUEST_IDS: Final = ("r-1", "r-2", "r-3", "~ !", "R-1")
 TIMEZONES: Final = ("UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kolkata", "Pacific/Apia", "utc", "../UTC")
 
 _ROOMY: Final = {
@@ -59,13 +76,16 @@ class Client(Protocol):
 class Known:
     """What a client of the tenant can know, and what it should not have.
 
-    `leases` begins with one that has expired, one that was released and one that is open.
+    `leases` begins with one that has expired, one that was released and one that is open. `days` and `times` begin
+    with today and with a moment of today.
     """
 
     leases: tuple[str, ...]
     cursors: tuple[str, ...]
     etags: tuple[str, ...]
     jobs: tuple[str, ...]
+    days: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
     identity: "KnownIdentity | None" = None
     foreign: "Known | None" = None
 
@@ -99,10 +119,13 @@ def furnish(product: Product) -> Known:
     _acquired(product, STRANGER)
     _must(product.call("PUT", f"/v1/entities/{TEAM}", {"name": SECRETS[1], "metadata": {SECRETS[1]: SECRETS[1]}}))
     _must(product.call("PUT", f"/v1/orgs/{FOREIGN_NAMESPACE}/apps/{APP}", {"name": SECRETS[1]}))
+    _spend_in_secret(product)
     product.services.jobs.run_open(product.services.work, lambda: False)
     product.namespace = NAMESPACE
     identity = _known_identity(product, aged[NAMESPACE])
     mine = furnish_tenant(product)
+    _must(product.call("PUT", "/v1/selection/override", {"entity": APP, "label": "economy", "reason": "because"}))
+    product.services.jobs.run_open({ROLLUP_ENTITY: product.services.work[ROLLUP_ENTITY]}, lambda: False)
     for org in (OTHER_ORG, PURGED_ORG):
         _must(product.call("PUT", f"/v1/orgs/{org}", {"model_ordering": ["fast"], "quotas": {"fast": 5}}))
     purge = _must(product.call("DELETE", f"/v1/orgs/{PURGED_ORG}"))
@@ -111,6 +134,8 @@ def furnish(product: Product) -> Known:
         cursors=(*mine.cursors, foreign.cursors[0], mine.cursors[0][:-2], mine.leases[0]),
         etags=(*mine.etags, *foreign.etags, '"1-1"', "*", 'W/"1-1"'),
         jobs=(*mine.jobs, *foreign.jobs, purge["id"]),
+        days=mine.days,
+        times=mine.times,
         identity=KnownIdentity(
             client_ids=(*identity.client_ids, foreign_identity.client_ids[-1], "nobody"),
             client_secrets=(*identity.client_secrets, "sk_guessed"),
@@ -181,10 +206,23 @@ def _logged_in(product: Product, client_id: str, client_secret: str) -> Mapping[
     return _must(product.call("POST", "/v1/auth/token", {"client_id": client_id, "client_secret": client_secret}))
 
 
+def _spend_in_secret(product: Product) -> None:
+    """A label, an event and an override of the other tenant, with names that nobody else may ever be told."""
+    secret, text = SECRETS
+    price = {"input_price_usd_micros_per_1m": 7, "output_price_usd_micros_per_1m": 7}
+    _must(product.call("PUT", f"/v1/labels/{secret}", {"model_id": secret, "description": text, **price}))
+    event = _event(text, "premium", STRANGER)
+    _must(product.call("POST", "/v1/usage", {**event, "tags": {secret: text}}))
+    _must(product.call("PUT", "/v1/selection/override", {"entity": TEAM, "label": "economy", "reason": text}))
+
+
 def furnish_tenant(client: Client) -> Known:
+    # First, as processes keep for a minute what they have read.
+    _set_money(client)
     _must(client.call("PUT", f"/v1/entities/{TEAM}", {"name": "The team", "metadata": {"cost_center": 7}}))
     _must(client.call("PUT", f"/v1/entities/{USER}", {"parent": TEAM}))
     _must(client.call("PUT", f"/v1/entities/{LONER}", {}))
+    _set_budgets(client)
     _must(client.call("PUT", "/v1/limits/system", {"limits": _ROOMY}))
     _must(client.call("PUT", f"/v1/limits/resources/{RESOURCES[0]}", {"limits": _ROOMY}))
     _must(client.call("PUT", f"/v1/limits/entities/{TEAM}/{RESOURCES[0]}", {"limits": _ROOMY}))
@@ -194,18 +232,72 @@ def furnish_tenant(client: Client) -> Known:
     leases += [_acquired(client, USER), _acquired(client, USER), _acquired(client, LONER)]
     _must(client.call("POST", "/v1/leases/release", {"lease": leases[1]}))
     job = _must(client.call("POST", "/v1/migrations", {"org": client.namespace, "dry_run": True}))
-    lists = ("/v1/entities", "/v1/resources", f"/v1/entities/{USER}/buckets", f"/v1/audit?entity={TEAM}")
+    spent = _spend(client, leases[3])
+    lists = (
+        *("/v1/entities", "/v1/resources", f"/v1/entities/{USER}/buckets", f"/v1/audit?entity={TEAM}"),
+        *("/v1/labels", "/v1/events"),
+    )
     pages = [_must(client.call("GET", f"{path}{'&' if '?' in path else '?'}limit=1")) for path in lists]
     return Known(
         leases=tuple(leases),
         cursors=tuple(cursor for page in pages if (cursor := page["next_cursor"]) is not None),
         etags=tuple(_etags(client)),
-        jobs=(job["id"],),
+        jobs=(job["id"], spent.job),
+        days=(spent.day, "2020-02-29", "2999-12-31"),
+        times=(spent.moment, spent.moment.replace("Z", "+05:30"), "2020-02-29T23:59:59Z", "2999-12-31T00:00:00Z"),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """`moment`: of an event of that day. `job`: that sums it up."""
+
+    day: str
+    moment: str
+    job: str
+
+
+def _set_money(client: Client) -> None:
+    """Labels with a price, quotas, a profile, a price of an own model."""
+    price = {"input_price_usd_micros_per_1m": 3_000_000, "output_price_usd_micros_per_1m": 15_000_000}
+    for label in ORDERING:
+        _must(client.call("PUT", f"/v1/labels/{label}", {"model_id": f"model-of-{label}", **price}))
+    settings = {"model_ordering": list(ORDERING), "quotas": dict.fromkeys(ORDERING, 10**9)}
+    _must(client.call("PUT", f"/v1/orgs/{client.namespace}", settings))
+    _must(client.call("PUT", f"/v1/inference-profiles/{PROFILED}", {"inference_profile_arn": PROFILE_ARN}))
+    column = {"input_usd_micros_per_1m": 1_000_000, "output_usd_micros_per_1m": 2_000_000}
+    _must(client.call("PUT", f"/v1/prices?model_id={OWN_MODEL}", {"standard": column}))
+
+
+def _set_budgets(client: Client) -> None:
+    """Also a hard one, which takes no reserve to be asked: it counts calls alone."""
+    soft = {"day_cost_usd_micros": 10**6, "month_tokens": 10**9, "enforcement": "soft"}
+    hard = {"day_executions": 1000, "enforcement": "hard", "inherit": False}
+    for entity, budget in (("_default_", soft), (TEAM, soft), (LONER, hard)):
+        _must(client.call("PUT", f"/v1/budgets/{entity}", budget))
+
+
+def _spend(client: Client, lease: str) -> _Spent:
+    """Events: alone, in a batch, with a lease."""
+    event = {**_event("r-1", "premium", USER), "tags": {"team": "red"}}
+    answer = _must(client.call("POST", "/v1/usage", event))
+    batch = [_event("r-2", "standard", LONER), {**_event("r-3", "economy", LONER), "lease": lease}]
+    assert _must(client.call("POST", "/v1/usage/batch", {"events": batch}))["failed"] == 0
+    shown = _must(client.call("GET", f"/v1/events?entity={USER}&day={answer['day']}"))
+    job = _must(client.call("POST", "/v1/aggregates/rollup", {"entity": client.namespace}))
+    return _Spent(answer["day"], shown["items"][0]["occurred_at"], job["id"])
+
+
+def _event(request_id: str, label: str, entity: str) -> dict[str, Any]:
+    tokens = {"input_tokens": 1_500, "output_tokens": 800}
+    return {"request_id": request_id, "label": label, "entity": entity, "status": "ok", **tokens}
+
+
 def _etags(client: Client) -> Iterable[str]:
-    for path in (f"/v1/entities/{USER}", "/v1/limits/system", f"/v1/limits/entities/{LONER}/_default_"):
+    for path in (
+        *(f"/v1/entities/{USER}", "/v1/limits/system", f"/v1/limits/entities/{LONER}/_default_"),
+        *("/v1/labels/premium", f"/v1/inference-profiles/{PROFILED}"),
+    ):
         yield client.call("GET", path).header("etag")
 
 

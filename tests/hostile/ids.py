@@ -24,6 +24,8 @@ _WORDS: Final = (
         "$client:",
     ),
     *("#META", "#STATE", "#CONFIG", "#CONFIG#", "#ANSWER", "#VERSION", "#NAMESPACE#", "#NSID#", "#AUDIT#"),
+    *("PRICE#", "EVENT#", "COST#", "TOTAL#", "STICKY#", "DIRTY#", "#LABEL#", "#PROFILE#", "#DAY#", "20270115"),
+    *("BUDGET#", "HOLDS#", "#HOLD", "#LEDGER#0", "#ALERT#", "BUDGETS"),
     *("ENTITIES", "RESOURCES", "ENTITY_CONFIG", "JOBS", "_default_", "$SYSTEM", "$RESOURCE:", "_/", "/BUCKET#"),
 )
 _NUMBERS: Final = ("0", "1", "7", "8", "00", "01", "10", "15", "16", "-1", "1.0", "0x1", "1e3", "000001800000000000")

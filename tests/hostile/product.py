@@ -15,6 +15,7 @@ from data_plane.routes import ROUTES as DATA_PLANE_ROUTES
 from data_plane.routes import build_router as build_data_plane
 from identity.routes import ROUTES as IDENTITY_ROUTES
 from identity.routes import build_router as build_identity
+from sluice.core.arns import ModelInRegion, ProfileArn, ProfileRefused
 from sluice.core.identity import ACCESS_MS, Role
 from sluice.edge.application import Application
 from sluice.edge.function import Handler, build_handler
@@ -38,6 +39,10 @@ NAMESPACE: Final = "tenant"
 # One is the beginning of the other, and they have the same entities and apps.
 FOREIGN_NAMESPACE: Final = "tenant-2"
 REQUEST_ID: Final = "request-7"
+PROFILE_ARN: Final = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/abc"
+"""The only inference profile that AWS knows. It has one model, in one region."""
+PROFILE_MODEL: Final = "vendor.large-v1"
+PROFILE_REGION: Final = "eu-west-1"
 _JSON: Final = {"content-type": "application/json"}
 _FOREIGN_ORG: Final = re.compile(rf'"org"\s*:\s*"{FOREIGN_NAMESPACE}"')
 
@@ -150,6 +155,15 @@ def _names_foreign(event: Mapping[str, Any]) -> bool:
     return any(FOREIGN_NAMESPACE in part for part in where) or bool(_FOREIGN_ORG.search(event.get("body", "")))
 
 
+class Profiles:
+    """What AWS says about inference profiles."""
+
+    def models(self, arn: ProfileArn) -> tuple[ModelInRegion, ...]:
+        if str(arn) != PROFILE_ARN:
+            raise ProfileRefused("AWS knows no such inference profile")
+        return (ModelInRegion(PROFILE_MODEL, PROFILE_REGION),)
+
+
 def services_on(store: Store, clock: FakeClock, random: Random, meter: CountingMeter) -> Services:
     """As the product builds them, on another store, in a time and with a chance that a test rules."""
     with patch.multiple(
@@ -160,6 +174,7 @@ def services_on(store: Store, clock: FakeClock, random: Random, meter: CountingM
         clock_ms=clock,
         timer_ms=clock,
         new_token=lambda: f"{random.getrandbits(128):032x}",
+        inference_profiles=lambda _timeout_ms: Profiles(),
         run_all=_one_by_one,
     ):
         client: Any = None

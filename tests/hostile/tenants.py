@@ -5,10 +5,14 @@ from contextlib import suppress
 from typing import Final
 
 from sluice.core.audit import Author
+from sluice.core.budget import Dimension, Enforcement, OwnBudget, Slot, Span
 from sluice.core.errors import WrongCredentials
 from sluice.core.identity import Role
 from sluice.core.limits import DEFAULT_RESOURCE, SYSTEM, Limit, Scope
+from sluice.core.metering import CallStatus
 from sluice.core.orgs import AppChange, EntityRole, OrgSettings
+from sluice.core.pricing import TokenKind
+from sluice.core.reports import UsageReport
 from sluice.repository.clients import Client, StoredSecret, client_put
 from sluice.repository.entities import entity_put
 from sluice.repository.idempotency import IdempotencyKey
@@ -18,10 +22,17 @@ from sluice.repository.orgs import Org, org_put
 from sluice.services.chains import AcquireRequest
 from sluice.services.client_secrets import ClientSecrets
 from sluice.services.entities import EntityChange
+from sluice.services.judging import Reporter
+from sluice.services.labels import LabelFields
 from sluice.services.orgs import OrgPath
+from sluice.services.overrides import Wanted
+from sluice.services.prices import PriceFields, PriceName
+from sluice.services.profiles import ProfileOwner
 from sluice.services.registration import Registration
+from sluice.services.rollup_jobs import ROLLUP_ENTITY
 from sluice.shell import Services
 from tests.fakes import FakeClock
+from tests.hostile.product import PROFILE_ARN
 from tests.tenancy import FixedKeys
 
 OPERATOR: Final = Author("operator", "request-7")
@@ -33,6 +44,11 @@ NAMESPACES: Final = (
 ENTITIES: Final = ("a", "a#r", "a/b", "a%23r", "A", "_default_", "$SYSTEM", "r#0", "a!", "0")
 RESOURCES: Final = ("r", "r#0", "r!", "_default_", "a")
 SECRET: Final = "sk_of_everybody"
+# As an org could name them, if there were no pattern.
+LABELS: Final = ("a", "a#r", "r#0")
+SETTINGS: Final = OrgSettings(model_ordering=LABELS, quotas_usd_micros=dict.fromkeys(LABELS, 10**9))
+BUDGET: Final = OwnBudget({Slot(Span.DAY, Dimension.EXECUTIONS): 10**6}, Enforcement.HARD)
+PRICE: Final = {TokenKind.INPUT: 3_000_000, TokenKind.OUTPUT: 15_000_000}
 
 
 def register(services: Services, namespace: str, clock: FakeClock) -> None:
@@ -43,7 +59,7 @@ def register(services: Services, namespace: str, clock: FakeClock) -> None:
     secret = StoredSecret(1, hashed, now_ms, None)
     client = Client(namespace, namespace, name, Role.ORG, 1, (secret,), 1, now_ms, now_ms)
     root = Entity(name, None, None, True, {}, 1, now_ms, now_ms, EntityRole.ORG)
-    writes = [*create_writes(made), org_put(Org(name, namespace, namespace, OrgSettings(), 1, now_ms, now_ms), None)]
+    writes = [*create_writes(made), org_put(Org(name, namespace, namespace, SETTINGS, 1, now_ms, now_ms), None)]
     writes += [entity_put(namespace, root, None), client_put(client)]
     services.store.transact(writes, services.jobs.start_writes(namespace, "count", {}).job.job_id)
 
@@ -67,7 +83,8 @@ def log_in(services: Services, namespace: str) -> None:
 
 
 def live(services: Services, namespace: str, entities: Sequence[str], resources: Sequence[str]) -> None:
-    """Something of every kind: levels of limits, a chain, buckets, leases in every state, answers, jobs, an app."""
+    """Something of every kind: levels of limits, a chain, buckets, leases in every state, answers, jobs, an app, and
+    all that is about money."""
     services.limits.put(namespace, SYSTEM, LIMITS)
     services.entities.put(namespace, "top", EntityChange(name="the top"))
     for resource in resources:
@@ -81,6 +98,38 @@ def live(services: Services, namespace: str, entities: Sequence[str], resources:
             spend(services, namespace, entity, resource)
     services.migrations.start(namespace, OPERATOR, dry_run=True)
     log_in(services, namespace)
+    set_prices(services, namespace)
+    for entity in entities:
+        services.money.budgets.put(namespace, entity, BUDGET, author=OPERATOR)
+    for entity in (*entities, org_of(namespace).org, app_of(namespace)):
+        for label in LABELS:
+            use(services, namespace, entity, label)
+    sum_up(services, namespace)
+
+
+def set_prices(services: Services, namespace: str) -> None:
+    """Of labels, of a model, and a profile of the app."""
+    for label in LABELS:
+        services.money.labels.put(namespace, label, LabelFields(f"model of {label}"), author=OPERATOR)
+        name = PriceName(f"model of {label}", None, 20_000)
+        services.money.own_prices.put(namespace, name, PriceFields(PRICE), author=OPERATOR)
+    owner = ProfileOwner(namespace, app_of(namespace))
+    services.money.profiles.put(owner, "of app", PROFILE_ARN, None, author=OPERATOR)
+
+
+def use(services: Services, namespace: str, entity: str, label: str) -> None:
+    reporter = Reporter(namespace, org_of(namespace).org, None, OPERATOR, registers=False)
+    tokens = {TokenKind.INPUT: 1_500, TokenKind.OUTPUT: 800}
+    report = UsageReport(f"{entity}#{label}", CallStatus.OK, tokens, label, entity=entity, tags={"tag": entity})
+    assert not services.money.metering.submit(reporter, report).duplicate
+
+
+def sum_up(services: Services, namespace: str) -> None:
+    """Of the org and its app, which both select then."""
+    for entity in (org_of(namespace).org, app_of(namespace)):
+        services.money.entity_rollups.start(namespace, entity)
+        services.money.overrides.put(namespace, entity, Wanted(LABELS[1], namespace), author=OPERATOR)
+    services.jobs.run_open({ROLLUP_ENTITY: services.work[ROLLUP_ENTITY]}, lambda: False)
 
 
 def spend(services: Services, namespace: str, entity: str, resource: str) -> None:

@@ -9,10 +9,11 @@ from sluice.edge.access import ACCESS
 from sluice.repository.keys import Key, key_of
 from sluice.repository.wire import Item
 from tests.hostile.document import operation_labels
-from tests.hostile.furniture import APP, APP_USER, OTHER_APP_USER, RESOURCES, TEAM, Known
+from tests.hostile.furniture import APP, APP_USER, OTHER_APP, OTHER_APP_USER, RESOURCES, TEAM, Known
 from tests.hostile.fuzz import REQUESTS, SEED, Fuzz
 from tests.hostile.generated import Variety, generate
 from tests.hostile.product import FOREIGN_NAMESPACE, NAMESPACE, Product
+from tests.hostile.test_bad_money import EVENT, MODEL_PRICE, PROFILE
 
 Items = Mapping[Key, Item]
 
@@ -25,7 +26,7 @@ FOR_APPS = [label for label in operation_labels() if Role.APP in roles_for(*labe
 FOR_OTHERS = [label for label in operation_labels() if roles_for(*label) and label not in FOR_APPS]
 EACH = REQUESTS // 8 // len(FOR_APPS) // 2
 # Made once and never again: what they were, they stay.
-_WRITTEN_ONCE = frozenset({"lease", "idempotent_answer", "audit"})
+_WRITTEN_ONCE = frozenset({"lease", "idempotent_answer", "audit", "usage_event"})
 
 
 @pytest.fixture
@@ -73,8 +74,8 @@ def _may_change(old: Item | None, new: Item | None, others: set[str], client_id:
     kind, whose = item["kind"], item.get("entity_id", item.get("subject"))
     if kind in _WRITTEN_ONCE and old is not None:
         return False
-    if kind == "bucket" and whose == NAMESPACE:
-        # What an app takes is taken from its org as well.
+    if kind in {"bucket", "cost_shard", "ledger"} and whose == NAMESPACE:
+        # What an app takes is taken from its org as well, and what it used is counted for both.
         return True
     if kind == "revoked":
         return item["client_id"] == client_id
@@ -117,6 +118,10 @@ def test_what_an_app_may_do_is_told_from_what_it_may_not(app: Product) -> None:
     assert app.call("POST", "/v1/acquire", take).status == 201
     assert app.call("PUT", "/v1/entities/new", {}).status == 201
     assert app.call("PUT", f"/v1/entities/{APP_USER}", {"name": "changed"}).status == 200
+    override = {"entity": APP_USER, "label": "economy", "reason": "because"}
+    assert app.call("POST", "/v1/usage", {**EVENT, "entity": APP_USER}).status == 202
+    assert app.call("PUT", "/v1/selection/override", {**override, "label": "standard"}).status == 200
+    assert app.call("PUT", f"/v1/inference-profiles/new?app={APP}", PROFILE).status == 201
     own = items(app)
     assert own != start
     assert told(own) == []
@@ -129,7 +134,13 @@ def test_what_an_app_may_do_is_told_from_what_it_may_not(app: Product) -> None:
         ("PUT", f"/v1/orgs/{NAMESPACE}/apps/{APP}", {"name": "changed"}),
         ("POST", f"/v1/orgs/{NAMESPACE}/apps/{APP}/credentials/rotate", {}),
         ("POST", "/v1/acquire", {**take, "entity": OTHER_APP_USER}),
+        ("POST", "/v1/usage", {**EVENT, "entity": OTHER_APP_USER}),
+        ("PUT", "/v1/selection/override", {**override, "entity": OTHER_APP_USER}),
+        ("PUT", f"/v1/inference-profiles/new?app={OTHER_APP}", PROFILE),
+        ("PUT", "/v1/inference-profiles/new", PROFILE),
+        ("PUT", "/v1/labels/new", {"model_id": "m"}),
+        ("PUT", "/v1/prices?model_id=m", MODEL_PRICE),
     ):
         copy = app.copied()
-        assert copy.call(method, target, body).status in (200, 201)
+        assert copy.call(method, target, body).status in (200, 201, 202)
         assert told(items(copy)) != [], target

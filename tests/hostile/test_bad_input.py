@@ -1,24 +1,13 @@
 """Every kind of bad input that the contract names: the answer says what is wrong, and nothing is changed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from sluice.core.limits import AMOUNT_MAX
-from sluice.edge.problems import TYPE_PREFIX
-from tests.hostile.checks import complaints
-from tests.hostile.document import closed_document, place_of
-from tests.hostile.furniture import (
-    APP,
-    LONER,
-    PURGED_ORG,
-    STRANGER,
-    TEAM,
-    USER,
-    Known,
-)
+from tests.hostile.bad import Bad
+from tests.hostile.furniture import APP, LONER, PURGED_ORG, STRANGER, TEAM, USER, Known
 from tests.hostile.gateway import Answer
 from tests.hostile.product import FOREIGN_NAMESPACE, NAMESPACE, Product
 
@@ -33,6 +22,7 @@ LISTS = (
         f"/v1/entities/{USER}/usage?resource=gpt-4",
     ),
     *("/v1/resources/gpt-4/capacity", "/v1/limits/entities?resource=gpt-4", f"/v1/audit?entity={TEAM}"),
+    *("/v1/labels", "/v1/inference-profiles", f"/v1/inference-profiles?app={APP}", f"/v1/events?entity={USER}"),
 )
 OWN_ORG = f"/v1/orgs/{NAMESPACE}"
 OWN_APP = f"{OWN_ORG}/apps/{APP}"
@@ -40,37 +30,6 @@ VERBS: dict[str, dict[str, Any]] = {"settle": {"actual": {}}, "adjust": {"delta"
 LIMIT = {"capacity": 10, "refill_period_seconds": 60}
 FIFTY = {f"l{number}": LIMIT for number in range(50)}
 ACQUIRE = {"entity": USER, "resource": "gpt-4", "consume": {"rpm": 1}}
-
-
-@dataclass(frozen=True)
-class Bad:
-    """A request, and the refusal that it must get. `blamed`: the field; None where it is none."""
-
-    method: str
-    target: str
-    status: int
-    kind: str
-    blamed: str | None = None
-    body: Any = None
-    headers: dict[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.target} {self.blamed or self.kind}"
-
-
-@pytest.fixture
-def refused(product: Product) -> Callable[[Bad], Answer]:
-    def asked(bad: Bad) -> Answer:
-        before = product.changes
-        answer = product.call(bad.method, bad.target, bad.body, bad.headers)
-        problem = answer.json()
-        found = (answer.status, problem.get("type", "").removeprefix(TYPE_PREFIX), problem.get("field"))
-        assert found == (bad.status, bad.kind, bad.blamed), answer
-        path = bad.target.partition("?")[0]
-        assert list(complaints(bad.method, path, answer, changed=product.changes != before)) == []
-        return answer
-
-    return asked
 
 
 def missing(entity: str) -> list[Bad]:
@@ -220,34 +179,6 @@ def test_ids_that_can_not_be(entity: str, refused: Callable[[Bad], Answer]) -> N
     refused(Bad("PUT", ENTITY.format(USER), 400, "invalid-request", "parent", {"parent": entity}))
 
 
-UNKNOWN_MEMBERS: list[tuple[str, str, dict[str, Any], str]] = [
-    ("POST", "/v1/acquire", {**ACQUIRE, "surprise": 1}, "surprise"),
-    ("POST", "/v1/acquire", {**ACQUIRE, "limits": {"rpm": {**LIMIT, "surprise": 1}}}, "limits.rpm.surprise"),
-    ("POST", "/v1/explain", {**ACQUIRE, "surprise": 1}, "surprise"),
-    *(
-        ("POST", f"/v1/leases/{verb}", {"lease": "x", **more, "surprise": 1}, "surprise")
-        for verb, more in VERBS.items()
-    ),
-    ("POST", "/v1/migrations", {"org": NAMESPACE, "surprise": 1}, "surprise"),
-    ("POST", "/v1/auth/token", {"client_id": "x", "client_secret": "y", "surprise": 1}, "surprise"),
-    ("POST", "/v1/auth/refresh", {"refresh_token": "x", "surprise": 1}, "surprise"),
-    ("POST", "/v1/auth/revoke", {"token": "x", "surprise": 1}, "surprise"),
-    ("PUT", OWN_ORG, {"surprise": 1}, "surprise"),
-    ("PUT", OWN_APP, {"surprise": 1}, "surprise"),
-    # Of an org only.
-    *(
-        ("PUT", OWN_APP, {name: None}, name)
-        for name in ("timezone", "quota_scope", "counter_shards", "accept_unpriced")
-    ),
-    ("POST", f"{OWN_ORG}/credentials/rotate", {"surprise": 1}, "surprise"),
-    ("POST", f"{OWN_APP}/credentials/rotate", {"surprise": 1}, "surprise"),
-    ("PUT", ENTITY.format(USER), {"surprise": 1}, "surprise"),
-    *(("PUT", path, {"limits": {"rpm": LIMIT}, "surprise": 1}, "surprise") for path in LEVELS),
-    *(("PUT", path, {"limits": {"rpm": {**LIMIT, "surprise": 1}}}, "limits.rpm.surprise") for path in LEVELS),
-    ("PUT", LEVELS[1], {"limits": {"rpm": LIMIT}, "on_unavailable": "allow"}, "on_unavailable"),
-]
-
-
 BAD_SETTINGS: dict[str, list[Any]] = {
     "name": ["", "n" * 129, 1],
     "suspended": ["true", 1],
@@ -360,24 +291,6 @@ def test_an_entity_is_no_app(app: str, refused: Callable[[Bad], Answer]) -> None
 @pytest.mark.parametrize("entity", [NAMESPACE, APP])
 def test_what_an_org_or_an_app_is_made_of_is_not_removed_alone(entity: str, refused: Callable[[Bad], Answer]) -> None:
     refused(Bad("DELETE", ENTITY.format(entity), 409, "in-use"))
-
-
-@pytest.mark.parametrize(("method", "path", "body", "blamed"), UNKNOWN_MEMBERS)
-def test_a_member_that_nobody_knows(
-    method: str, path: str, body: dict[str, Any], blamed: str, refused: Callable[[Bad], Answer]
-) -> None:
-    refused(Bad(method, path, 400, "invalid-request", blamed, body, {"idempotency-key": "k"}))
-
-
-def test_members_that_nobody_knows_are_looked_for_everywhere() -> None:
-    with_body = {
-        (method.upper(), path)
-        for path, operations in closed_document()["paths"].items()
-        for method, operation in operations.items()
-        if "requestBody" in operation
-    }
-    tested = {(method, place.template) for method, path, *_ in UNKNOWN_MEMBERS if (place := place_of(path))}
-    assert tested == with_body
 
 
 def test_a_used_key_with_another_body_registers_nobody(product: Product, refused: Callable[[Bad], Answer]) -> None:

@@ -13,6 +13,7 @@ from tests.hostile.fuzz import SEED
 from tests.hostile.gateway import decoded_path
 from tests.hostile.ids import hostile_ids
 from tests.hostile.product import BASE_URL, FOREIGN_NAMESPACE, Product
+from tests.hostile.test_bad_money import EVENT, OVERRIDE, PROFILE, QUOTE
 
 COUNT = 250
 BODIES = {
@@ -27,6 +28,10 @@ BODIES = {
     "/v1/auth/revoke": {"token": "x.y.z"},
     "/v1/orgs/other/credentials/rotate": {"grace_period_hours": 1},
     "/v1/orgs/tenant/apps/app/credentials/rotate": {"grace_period_hours": 1},
+    "/v1/usage": {**EVENT, "tags": {"a": "b"}, "occurred_at": "2027-02-14T10:00:00Z"},
+    "/v1/usage/batch": {"events": [{**EVENT, "request_id": "1"}, {**EVENT, "request_id": "2"}]},
+    "/v1/prices/quote": {**QUOTE, "day": "2027-02-14", "pricing": "standard"},
+    "/v1/aggregates/rollup": {"entity": "app"},
 }
 PUTS = {
     "/v1/entities/user": {"parent": "team", "name": "n", "metadata": {"a": 1, "b": "c"}},
@@ -34,6 +39,10 @@ PUTS = {
     "/v1/limits/entities/user/gpt-4": {"limits": {"rpm": None}},
     "/v1/orgs/other": {"timezone": "Asia/Kolkata", "model_ordering": ["a"], "quotas": {"a": 1}, "counter_shards": 9},
     "/v1/orgs/tenant/apps/app": {"name": "n", "suspended": False, "quotas": {"fast": None}},
+    "/v1/labels/premium": {"model_id": "m", "tier": "t", "input_price_usd_micros_per_1m": 5},
+    "/v1/prices?model_id=m": {"from_day": "2027-02-14", "standard": {"input_usd_micros_per_1m": 5}, "region": None},
+    "/v1/inference-profiles/new?app=app": PROFILE,
+    "/v1/selection/override": OVERRIDE,
 }
 TARGETS = [("POST", path, body) for path, body in BODIES.items()] + [("PUT", path, body) for path, body in PUTS.items()]
 PIECES = (
@@ -128,7 +137,7 @@ def test_headers_of_all_kinds(header: str, ask: Callable[..., None]) -> None:
 
 PLACES = (
     *("/v1/entities/{}", "/v1/limits/entities/user/{}", "/v1/jobs/{}", "/v1/{}", "/{}"),
-    *("/v1/orgs/{}", "/v1/orgs/tenant/apps/{}", "/v1/orgs/{}/apps/app"),
+    *("/v1/orgs/{}", "/v1/orgs/tenant/apps/{}", "/v1/orgs/{}/apps/app", "/v1/labels/{}", "/v1/inference-profiles/{}"),
 )
 
 
@@ -136,7 +145,8 @@ PLACES = (
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
 def test_ids_of_all_kinds_in_a_path(method: str, place: str, product: Product, ask: Callable[..., None]) -> None:
     headers = {"content-type": "application/json"}
-    body = b'{"limits":{"rpm":null}}' if "limits" in place else b"{}"
+    bodies = {"limits": b'{"limits":{"rpm":null}}', "labels": b'{"model_id":"m"}'}
+    body = next((body for part, body in bodies.items() if part in place), b"{}")
     for one in hostile_ids(200, SEED):
         ask(method, place.format(quote(one.encode("utf-8", "surrogatepass"), safe="")), headers, body)
         ask(method, place.format(quote(one.encode("utf-8", "surrogatepass"), safe="/%?&=")), headers, body)
@@ -150,6 +160,13 @@ def test_ids_of_all_kinds_in_a_path(method: str, place: str, product: Product, a
         "/v1/entities?cursor={}",
         "/v1/jobs?limit={}",
         "/v1/jobs?org={}",
+        "/v1/prices?model_id={}",
+        "/v1/inference-profiles?app={}",
+        "/v1/selection?entity={}",
+        "/v1/selection?region={}",
+        "/v1/aggregates?from={}",
+        "/v1/events?day={}",
+        "/v1/events?cursor={}",
     ],
 )
 def test_ids_of_all_kinds_in_a_query(target: str, ask: Callable[..., None]) -> None:

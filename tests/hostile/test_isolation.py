@@ -30,6 +30,9 @@ from tests.hostile.tenants import (
 )
 
 Items = dict[Key, Item]
+OF_MONEY = frozenset(
+    {"label", "price", "inference_profile", "usage_event", "cost_shard", "daily_total", "sticky_state", "ledger"}
+)
 # What the registry keeps about a tenant; each kind is there for every one of them.
 OF_REGISTRY = frozenset({NAMESPACE, CLIENT, REVOKED})
 
@@ -62,7 +65,8 @@ def test_a_purge_leaves_every_other_tenant_as_it_was() -> None:
         target = left.pop(random.randrange(len(left)))
         before = items_by_owner(product)
         assert len(before[keys.encode(target)]) > 50
-        assert {str(item["kind"]) for item in before[keys.encode(target)].values()} >= OF_REGISTRY | {"org", "app"}
+        kinds = {str(item["kind"]) for item in before[keys.encode(target)].values()}
+        assert kinds >= OF_REGISTRY | OF_MONEY | {"org", "app"}
         purge(product.services, target, product.clock)
         after = items_by_owner(product)
         assert set(after.get(keys.encode(target), {})) == set()
@@ -106,9 +110,11 @@ def test_what_is_removed_of_an_entity_stays_with_the_others() -> None:
     while left:
         target = left.pop(0)
         before = {entity: items_of(entity) for entity in left}
-        assert {item["kind"] for item in items_of(target).values()} == {"audit", "bucket", "entity", "limits"}
+        made = {item["kind"] for item in items_of(target).values()}
+        assert made == {"audit", "bucket", "entity", "ledger", "limits", "usage_event"}
         product.services.entities.delete("n", target)
-        assert {item["kind"] for item in items_of(target).values()} == {"audit"}
+        # What it used stays used.
+        assert {item["kind"] for item in items_of(target).values()} == {"audit", "usage_event"}
         assert {entity: items_of(entity) for entity in left} == before
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.core.limits import SYSTEM, Scope
 from sluice.core.snapshots import LENGTH_MS, SnapshotName, Window
-from sluice.repository import keys, schema
+from sluice.repository import budget_keys, keys, money_keys, schema
 from sluice.repository.keys import Key
 from tests.hostile.fuzz import SEED
 from tests.hostile.ids import hostile_ids
@@ -28,7 +28,9 @@ def ids() -> Sequence[str]:
 def remembered_encodings() -> Iterator[None]:
     """Each id is in a dozen keys. `encode` has no state, and is itself tested on all of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "encode", cache(keys.encode))
+        remembered = cache(keys.encode)
+        for module in (keys, money_keys, budget_keys):
+            patch.setattr(module, "encode", remembered)
         yield
 
 
@@ -58,6 +60,30 @@ def item_keys(namespace: str, one: str, other: str, number: int, third: str | No
         (("usage", (namespace, one, other, name.call_fingerprint, name.window, name.starts_ms)), keys.usage(name))
         for name in (snapshot_name(namespace, one, other, number, fingerprint) for fingerprint in (third, None))
     )
+    yield from money_item_keys(namespace, one, other, number, third)
+
+
+def money_item_keys(
+    namespace: str, one: str, other: str, number: int, third: str | None
+) -> Iterator[tuple[Named, Key]]:
+    """Days are ours, whatever a client sends."""
+    day, shard = day_of(number), number % 64
+    yield ("price", (namespace, one, day, third)), money_keys.price(namespace, one, day, third)
+    yield ("price", (namespace, one, day, None)), money_keys.price(namespace, one, day, None)
+    yield ("label", (namespace, one)), money_keys.label(namespace, one)
+    yield ("profile", (namespace, one, other)), money_keys.profile(namespace, one, other)
+    yield ("event", (namespace, other, day, one)), money_keys.event(namespace, other, day, one)
+    yield ("cost", (namespace, one, other, day, shard)), money_keys.cost_shard(namespace, one, other, day, shard)
+    yield ("total", (namespace, one, day, other)), money_keys.total(namespace, one, day, other)
+    yield ("sticky", (namespace, one, day)), money_keys.sticky(namespace, one, day)
+    yield ("ledger", (namespace, one)), budget_keys.ledger(namespace, one)
+    yield ("hold", (namespace, one)), budget_keys.hold(namespace, one)
+    alert = (day, "cost", str(number % 100), number)
+    yield ("alert", (namespace, one, *alert)), budget_keys.alert_marker(namespace, one, *alert)
+
+
+def day_of(number: int) -> str:
+    return f"2027{number % 12 + 1:02}{number % 28 + 1:02}"
 
 
 def snapshot_name(namespace: str, one: str, other: str, number: int, third: str | None) -> SnapshotName:
@@ -91,12 +117,27 @@ def index_keys(namespace: str, one: str, other: str, shard: int, third: str | No
         ("usage of resource", (namespace, other, snapshot.window, snapshot.starts_ms, one)),
         in_index(of_snapshot, schema.GSI2),
     )
+    day = day_of(shard)
+    of_total = money_keys.total_indexes(namespace, one, day, other)
+    yield ("total of label", (namespace, other, day, one)), in_index(of_total, schema.GSI2)
+    of_ledger = budget_keys.ledger_indexes(namespace, one)
+    yield ("budget", (namespace, one)), in_index(of_ledger, schema.GSI3)
     of_resource = keys.limits_indexes(namespace, Scope(resource=one))
     yield ("limits of resource", (namespace, one)), in_index(of_resource, schema.GSI3)
     if one.isprintable():
         entity = keys.entity_indexes(namespace, one, other)
         yield ("child", (namespace, other, one)), in_index(entity, schema.GSI1)
         yield ("entity", (namespace, one)), in_index(entity, schema.GSI3)
+
+
+def registry_index_keys(namespace: str, one: str, other: str, number: int) -> Iterator[tuple[Named, Key]]:
+    """What is worked on for all tenants together."""
+    day = day_of(number)
+    due = money_keys.due_index(namespace, one, day, other)
+    yield ("total that is due", (namespace, one, day, other)), in_index(due, schema.GSI3)
+    expires_ms = number % 1000 * 60_000
+    held = budget_keys.open_hold_index(namespace, one, expires_ms)
+    yield ("hold that expires", (namespace, one, expires_ms)), in_index(held, schema.GSI3)
 
 
 def in_index(made: dict[str, str], index: str) -> Key:
@@ -139,15 +180,16 @@ def test_no_two_items_have_one_key_and_each_is_in_the_range_of_its_tenant(
         for parts in combined(ids, tenants):
             yield from in_range(parts[0], item_keys(*parts))
 
-    assert count_apart(everything()) > 12 * COUNT
+    assert count_apart(everything()) > 20 * COUNT
 
 
 def test_no_two_things_have_one_key_in_an_index(ids: Sequence[str], tenants: Sequence[str]) -> None:
     def everything() -> Iterator[tuple[Named, Key]]:
         for namespace, one, other, number, third in combined(ids, tenants):
             yield from in_range(namespace, index_keys(namespace, one, other, number % 17, third))
+            yield from in_range(keys.REGISTRY_NAMESPACE, registry_index_keys(namespace, one, other, number))
 
-    assert count_apart(everything()) > 5 * COUNT
+    assert count_apart(everything()) > 7 * COUNT
 
 
 def in_range(namespace: str, made: Iterator[tuple[Named, Key]]) -> Iterator[tuple[Named, Key]]:

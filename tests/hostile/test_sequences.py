@@ -16,28 +16,42 @@ PAUSES_MS = (0, 0, 0, 0, 1, 1, 1, 40, 40, 1_500, 1_500, 400_000)
 LOGINS = ("/v1/auth/token", "/v1/auth/refresh")
 # After each request: the next is sent by the org and the operator again.
 FORGOTTEN = 0.2
-REACHED = {
-    "POST /v1/acquire": 201,
-    "POST /v1/leases/adjust": 200,
-    "POST /v1/leases/settle": 200,
-    "POST /v1/leases/release": 200,
-    "PUT /v1/entities/{entity}": 200,
-    "DELETE /v1/entities/{entity}": 204,
-    "PUT /v1/limits/entities/{entity}/{resource}": 201,
-    "GET /v1/entities/{entity}/children": 200,
-    "POST /v1/migrations": 202,
-    "GET /v1/jobs/{job}": 200,
-    "PUT /v1/orgs/{org}": 201,
-    "DELETE /v1/orgs/{org}": 202,
-    "PUT /v1/orgs/{org}/apps/{app}": 201,
-    "POST /v1/orgs/{org}/apps/{app}/credentials/rotate": 200,
-    "POST /v1/auth/token": 200,
-    "POST /v1/auth/refresh": 200,
-    "POST /v1/auth/revoke": 204,
-    "GET /v1/whoami": 200,
-}
-"""What sequences must have come to, or they would say nothing."""
+REACHED = (
+    "POST /v1/acquire",
+    "POST /v1/leases/adjust",
+    "POST /v1/leases/settle",
+    "POST /v1/leases/release",
+    "PUT /v1/entities/{entity}",
+    "DELETE /v1/entities/{entity}",
+    "PUT /v1/limits/entities/{entity}/{resource}",
+    "GET /v1/entities/{entity}/children",
+    "POST /v1/migrations",
+    "GET /v1/jobs/{job}",
+    "PUT /v1/orgs/{org}",
+    "DELETE /v1/orgs/{org}",
+    "PUT /v1/orgs/{org}/apps/{app}",
+    "POST /v1/orgs/{org}/apps/{app}/credentials/rotate",
+    "POST /v1/auth/token",
+    "POST /v1/auth/refresh",
+    "POST /v1/auth/revoke",
+    "GET /v1/whoami",
+    "PUT /v1/labels/{label}",
+    "PUT /v1/inference-profiles/{label}",
+    "PUT /v1/prices",
+    "POST /v1/prices/quote",
+    "POST /v1/usage",
+    "POST /v1/usage/batch",
+    "GET /v1/selection",
+    "PUT /v1/selection/override",
+    "DELETE /v1/selection/override",
+    "GET /v1/aggregates",
+    "POST /v1/aggregates/rollup",
+    "GET /v1/events",
+)
+"""What sequences must have succeeded in, or they would say nothing."""
 ENOUGH = 2_000
+# Chance may leave out one or two.
+MISSED_MAX = 2
 
 
 class OwnProduct(Scenario):
@@ -71,11 +85,12 @@ class OwnProduct(Scenario):
 @pytest.mark.parametrize("part", range(PARTS))
 def test_links_are_followed(part: int, furnished: Product, conclude: Callable[[Fuzz], None]) -> None:
     fuzz = Fuzz(furnished, BASE_URL, exact=False)
-    count = REQUESTS // 4 // PARTS
+    count = REQUESTS * 2 // 5 // PARTS
     reached = follow_links(fuzz, lambda: OwnProduct(furnished, fuzz), count=count, seed=SEED + 1000 * part)
     conclude(fuzz)
-    missed = [label for label, status in REACHED.items() if not reached[label, status]]
-    assert count < ENOUGH or missed == []
+    succeeded = {label for label, status in reached if status < 300}
+    missed = [label for label in REACHED if label not in succeeded]
+    assert count < ENOUGH or len(missed) <= MISSED_MAX, missed
 
 
 def test_the_links_lead_somewhere() -> None:

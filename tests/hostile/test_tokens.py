@@ -40,6 +40,12 @@ from tests.simulation.table import SimulatedTable
 KEY: Final = b"k" * 64
 ACQUIRE: Final = ("POST", "/v1/acquire", {"entity": "chat", "resource": "gpt-4", "consume": {"rpm": 1}})
 WHOAMI: Final = ("GET", "/v1/whoami", None)
+USAGE: Final = (
+    "POST",
+    "/v1/usage",
+    {"request_id": "r-1", "label": "premium", "input_tokens": 1, "output_tokens": 1, "status": "ok"},
+)
+SELECTION: Final = ("GET", "/v1/selection", None)
 BOTH: Final = (TokenType.ACCESS, TokenType.REFRESH)
 
 
@@ -129,7 +135,7 @@ def test_none_of_them_is_read(edge: Edge, token_type: TokenType) -> None:
     assert told == {(Unauthorized, str(Unauthorized()), None, None)}
 
 
-@pytest.mark.parametrize("request_sent", [ACQUIRE, WHOAMI])
+@pytest.mark.parametrize("request_sent", [ACQUIRE, WHOAMI, USAGE, SELECTION])
 def test_every_one_gets_the_same_answer_and_none_a_look_at_the_table(
     edge: Edge, request_sent: tuple[str, str, object]
 ) -> None:

@@ -37,6 +37,7 @@ TABLE_ACTIONS = {
         "dynamodb:GetItem",
         "dynamodb:PutItem",
         "dynamodb:Query",
+        "dynamodb:UpdateItem",
     },
     "identity": {
         "dynamodb:BatchGetItem",
@@ -70,6 +71,9 @@ SECRETS = {
     },
 }
 SERVICES = tuple(TABLE_ACTIONS)
+# Those that resolve labels.
+READS_PROFILES = {"data_plane", "control_plane"}
+PROFILE_ACTIONS = {"bedrock:GetInferenceProfile"}
 KEY_ACTIONS = {
     "kms:Decrypt",
     "kms:DescribeKey",
@@ -128,6 +132,8 @@ def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
         expected += [KEY_ACTIONS, SECRET_KEY_ACTIONS]
     if QUERIED_INDEXES[service]:
         expected.append(INDEX_ACTIONS)
+    if service in READS_PROFILES:
+        expected.append(PROFILE_ACTIONS)
     assert found.keys() == {frozenset(actions) for actions in expected}
     assert len(statements) == len(expected)
 
@@ -203,11 +209,34 @@ def test_no_function_shares_its_role_or_log_group(each: Assembly) -> None:
         assert len(policy["Roles"]) == 1
 
 
-def test_only_tracing_and_the_archive_have_a_wildcard(each: Assembly) -> None:
+@pytest.mark.parametrize("service", sorted(READS_PROFILES))
+def test_labels_may_name_inference_profiles_of_this_account_alone(each: Assembly, service: str) -> None:
+    (policy,) = policies_of(each, service)
+    (statement,) = (one for one in allowed(policy) if set(actions_of(one)) == PROFILE_ACTIONS)
+    assert "Condition" not in statement
+    assert statement["Resource"] == [
+        {
+            "Fn::Join": [
+                "",
+                ["arn:", {"Ref": "AWS::Partition"}, ":bedrock:*:", {"Ref": "AWS::AccountId"}, f":{kind}/*"],
+            ]
+        }
+        for kind in ("application-inference-profile", "inference-profile")
+    ]
+
+
+def test_only_tracing_profiles_and_the_archive_have_a_wildcard(each: Assembly) -> None:
     for statement in each.statements("AWS::IAM::Policy"):
         assert not [action for action in actions_of(statement) if "*" in action]
         if "*" in str(statement["Resource"]):
-            assert set(actions_of(statement)) in (TRACE_ACTIONS, {"s3:DeleteObjectVersion"}, OBJECT_ACTIONS)
+            assert set(actions_of(statement)) in (
+                TRACE_ACTIONS,
+                # The rollup's, which CDK joins.
+                TRACE_ACTIONS | {"pricing:GetProducts"},
+                PROFILE_ACTIONS,
+                {"s3:DeleteObjectVersion"},
+                OBJECT_ACTIONS,
+            )
 
 
 def test_roles_have_no_managed_policy_and_serve_lambda_only(each: Assembly) -> None:

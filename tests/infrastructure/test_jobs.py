@@ -31,6 +31,7 @@ TABLE_ACTIONS = {
 INDEX_ACTIONS = {"dynamodb:Query"}
 AGE_ACTIONS = {"secretsmanager:DescribeSecret"}
 LIST_ACTIONS = {"s3:ListBucketVersions"}
+PRICE_LIST_ACTIONS = {"pricing:GetProducts"}
 EMPTY_ACTIONS = {"s3:DeleteObjectVersion"}
 AGED = ("Signing", "Token", "Operator")
 QUEUE = "AWS::SQS::Queue"
@@ -53,6 +54,7 @@ def test_it_is_told_which_secrets_age_and_where_the_archive_is(each: Assembly) -
     assert variables == {
         "SLUICE_ENVIRONMENT": each.settings.name,
         "SLUICE_STORE_TIMEOUT_MS": str(each.settings.store_timeout_ms),
+        "SLUICE_PRICING_REGION": "" if each.settings.name == "local" else "us-east-1",
         "POWERTOOLS_SERVICE_NAME": SERVICE,
         "POWERTOOLS_METRICS_NAMESPACE": "Sluice",
         "POWERTOOLS_LOG_LEVEL": "INFO",
@@ -63,7 +65,8 @@ def test_permissions_are_exactly_these(each: Assembly) -> None:
     policy = each.only(STACK, "AWS::IAM::Policy")
     statements = allowed(policy)
     found = {frozenset(actions_of(statement)): statement for statement in statements}
-    expected = [TABLE_ACTIONS, INDEX_ACTIONS, TRACE_ACTIONS, LOG_ACTIONS, AGE_ACTIONS, LIST_ACTIONS, EMPTY_ACTIONS]
+    everywhere = everywhere_actions(each)
+    expected = [TABLE_ACTIONS, INDEX_ACTIONS, everywhere, LOG_ACTIONS, AGE_ACTIONS, LIST_ACTIONS, EMPTY_ACTIONS]
     if each.settings.customer_managed_key:
         expected.append(KEY_ACTIONS)
     assert found.keys() == {frozenset(actions) for actions in expected}
@@ -73,6 +76,7 @@ def test_permissions_are_exactly_these(each: Assembly) -> None:
     indexes = [resource["Fn::Join"][1] for resource in found[frozenset(INDEX_ACTIONS)]["Resource"]]
     assert [index[1] for index in indexes] == ["/index/GSI3", "/index/GSI4"]
     assert {str(each.exported("Data", index[0])) for index in indexes} == {str({"Fn::GetAtt": [table, "Arn"]})}
+    assert found[frozenset(everywhere)]["Resource"] == "*"
     log_group = each.functions(STACK)[SERVICE]["LoggingConfig"]["LogGroup"]["Ref"]
     assert found[frozenset(LOG_ACTIONS)]["Resource"] == {"Fn::GetAtt": [log_group, "Arn"]}
     if each.settings.customer_managed_key:
@@ -80,6 +84,11 @@ def test_permissions_are_exactly_these(each: Assembly) -> None:
         (key,) = each.resources("Data", "AWS::KMS::Key")
         assert each.exported("Data", use_of_key["Resource"]) == {"Fn::GetAtt": [key, "Arn"]}
         assert use_of_key["Condition"]["StringEquals"].keys() == {"kms:ViaService"}
+
+
+def everywhere_actions(assembly: Assembly) -> set[str]:
+    """What has no resource to name. The engine of the local environment has no price list."""
+    return TRACE_ACTIONS if assembly.settings.name == "local" else TRACE_ACTIONS | PRICE_LIST_ACTIONS
 
 
 def archive_name(assembly: Assembly) -> str:

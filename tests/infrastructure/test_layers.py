@@ -120,6 +120,20 @@ def test_the_core_layer_is_the_source_without_leftovers(tmp_path: Path, monkeypa
     assert core_layer(WheelTarget.LAMBDA, cache=tmp_path / "cache").digest != before.digest
 
 
+@pytest.mark.parametrize("target", list(WheelTarget))
+def test_the_core_layer_carries_the_prices_and_their_notices(target: WheelTarget, tmp_path: Path) -> None:
+    folder = core_layer(target, cache=tmp_path / "cache").folder
+    carried = folder / "python" / "sluice" / "prices"
+    assert {path.name for path in carried.iterdir()} == {"NOTICE", "book.json"}
+    for path in carried.iterdir():
+        assert path.read_bytes() == (wheels.CORE / "python" / "sluice" / "prices" / path.name).read_bytes()
+    # As a function finds them.
+    program = "import sys; sys.path[:0] = [sys.argv[1]]; from sluice.services.shipped_prices import shipped; shipped()"
+    command = [sys.executable, "-I", "-S", "-B", "-c", program, str(folder / "python")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_failed_build_says_what_uv_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))

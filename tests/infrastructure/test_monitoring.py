@@ -46,10 +46,14 @@ EXPECTED = {
     "Rollup-Latency-P99": (50_000, 3),
     "Rollup-Throttled-Count": (2, 1),
     "Rollup-JobsFailed": (0, 1),
+    "Rollup-RollupLagSeconds": (119, 1),
     "Rollup-SecretsTooOld": (0, 1),
     "Rollup-StoreAmbiguousWrites": (10, 1),
     "Rollup-StoreConflicts": (100, 1),
     "Rollup-StoreThrottles": (100, 1),
+    "Rollup-SweepFailures": (10, 1),
+    "Rollup-SweepLagSeconds": (299, 1),
+    "Rollup-TotalsFailed": (10, 1),
     "Rollup-Unavailable": (5, 1),
     "Undelivered-Queue-Message-Count-Max": (0, 1),
     "Aggregator-Fault-Count": (2, 1),
@@ -105,10 +109,14 @@ ALARMED_SIGNALS = {
     },
     "rollup": {
         Signal.JOBS_FAILED,
+        Signal.ROLLUP_LAG_SECONDS,
         Signal.SECRETS_TOO_OLD,
         Signal.STORE_AMBIGUOUS_WRITES,
         Signal.STORE_CONFLICTS,
         Signal.STORE_THROTTLES,
+        Signal.SWEEP_FAILURES,
+        Signal.SWEEP_LAG_SECONDS,
+        Signal.TOTALS_FAILED,
         Signal.UNAVAILABLE,
     },
     "aggregator": {
@@ -138,6 +146,7 @@ STACKS = {
     "aggregator": "Streams",
     "archiver": "Streams",
 }
+LAGS = {Signal.ROLLUP_LAG_SECONDS, Signal.SWEEP_LAG_SECONDS}
 # The one alarm on what does not happen: so many runs a period at least, for so many periods.
 SILENCE = "Rollup-Usage-Count"
 
@@ -166,7 +175,8 @@ def test_signal_alarms_read_what_the_code_emits(prod: Assembly) -> None:
     for alarm in prod.resources("Monitoring", ALARM).values():
         if alarm.get("Namespace") != METRICS_NAMESPACE:
             continue
-        assert alarm["Statistic"] == "Sum"
+        # A lag is not added up: two runs that are a minute late are not two minutes late.
+        assert alarm["Statistic"] == ("Maximum" if alarm["MetricName"] in LAGS else "Sum")
         read = dimensions(alarm)
         service = read.pop("service")
         assert read == {"environment": "prod"}

@@ -10,7 +10,15 @@ from stacks.composition import compose
 from stacks.settings import ENVIRONMENTS
 from tests.infrastructure.assembly import Assembly, new_app
 
-ACCEPTED = {
+PROFILES_READ = {
+    (
+        f"{function}/Role/DefaultPolicy",
+        f"AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:bedrock:*:<AWS::AccountId>:{kind}/*]",
+    )
+    for function in ("DataPlane", "ControlPlane")
+    for kind in ("inference-profile", "application-inference-profile")
+}
+ACCEPTED = PROFILES_READ | {
     ("DataPlane/Role/DefaultPolicy", "AwsSolutions-IAM5[Resource::*]"),
     ("ControlPlane/Role/DefaultPolicy", "AwsSolutions-IAM5[Resource::*]"),
     ("Identity/Role/DefaultPolicy", "AwsSolutions-IAM5[Resource::*]"),
@@ -31,6 +39,10 @@ ACCEPTED = {
     ("SettleRoute", "AwsSolutions-APIG4"),
     ("AdjustRoute", "AwsSolutions-APIG4"),
     ("ReleaseRoute", "AwsSolutions-APIG4"),
+    ("UsageRoute", "AwsSolutions-APIG4"),
+    ("UsageBatchRoute", "AwsSolutions-APIG4"),
+    ("SelectionRoute", "AwsSolutions-APIG4"),
+    ("OverrideRoute", "AwsSolutions-APIG4"),
     ("HealthRoute", "AwsSolutions-APIG4"),
     ("ReadyRoute", "AwsSolutions-APIG4"),
     ("AuthRoute", "AwsSolutions-APIG4"),
@@ -43,7 +55,8 @@ ACCEPTED = {
 
 def test_the_acceptances_are_these(each: Assembly) -> None:
     """A construct path of "" would be an excuse for a whole stack."""
-    assert each.acceptances() == ACCEPTED
+    kept = {("AlertQueue", "AwsSolutions-SQS3")} if each.settings.alert_queue else set()
+    assert each.acceptances() == ACCEPTED | kept
 
 
 def test_a_finding_that_nobody_accepted_stops_the_synth(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

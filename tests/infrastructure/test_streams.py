@@ -7,9 +7,17 @@ import pytest
 
 from sluice.core.archiving import ARCHIVED_TYPES
 from sluice.repository import keys
+from sluice.repository.alert_bus import SOURCE
+from sluice.repository.alert_markers import ALERT_MARKER
 from sluice.repository.archive import archive_prefix
+from sluice.repository.audit import AUDIT
+from sluice.repository.counters import COST_SHARD
+from sluice.repository.events import USAGE_EVENT
 from sluice.repository.items import BUCKET
+from sluice.repository.ledger_items import LEDGER
 from sluice.repository.namespaces import Namespace, NamespaceState, create_writes
+from sluice.repository.snapshots import SNAPSHOT
+from sluice.repository.totals import DAILY_TOTAL
 from tests.infrastructure.assembly import Assembly, Properties
 from tests.infrastructure.test_functions import (
     KEY_ACTIONS,
@@ -34,6 +42,8 @@ STREAM_ACTIONS = {
     "dynamodb:ListStreams",
 }
 QUEUE_ACTIONS = {"sqs:SendMessage"}
+BUS_ACTIONS = {"events:PutEvents"}
+TOPIC_ACTIONS = {"sns:Publish"}
 OBJECT_KEY_ACTIONS = {"kms:Decrypt", "kms:GenerateDataKey"}
 TABLE_ACTIONS = {
     "aggregator": {
@@ -47,8 +57,9 @@ TABLE_ACTIONS = {
 }
 DELIVERED: dict[str, list[Any]] = {
     "aggregator": [
-        {"dynamodb": {"NewImage": {"kind": {"S": ["bucket"]}}}},
+        {"dynamodb": {"NewImage": {"kind": {"S": ["bucket", "cost_shard", "ledger"]}}}},
         {"dynamodb": {"OldImage": {"kind": {"S": ["bucket"]}}}},
+        {"eventName": ["INSERT"], "dynamodb": {"NewImage": {"kind": {"S": ["alert_marker"]}}}},
     ],
     "archiver": [
         {"eventName": ["INSERT"], "dynamodb": {"NewImage": {"kind": {"S": ["audit", "usage_event"]}}}},
@@ -103,8 +114,7 @@ def test_the_functions_are_these(each: Assembly) -> None:
 def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
     found = permissions(each, service)
     expected = [TABLE_ACTIONS[service], STREAM_ACTIONS, QUEUE_ACTIONS, TRACE_ACTIONS, LOG_ACTIONS]
-    if service == "archiver":
-        expected.append(OBJECT_ACTIONS)
+    expected += [OBJECT_ACTIONS] if service == "archiver" else [BUS_ACTIONS, TOPIC_ACTIONS]
     if each.settings.customer_managed_key:
         expected += [KEY_ACTIONS, *([OBJECT_KEY_ACTIONS] if service == "archiver" else [])]
     assert found.keys() == {frozenset(actions) for actions in expected}
@@ -119,6 +129,42 @@ def test_permissions_are_exactly_these(each: Assembly, service: str) -> None:
 
 def test_the_aggregator_keeps_away_from_the_registry(each: Assembly) -> None:
     assert denials(each, policy_of(each, "aggregator")) == [NO_REGISTRY_WRITES, NO_CLIENT_READS]
+
+
+def test_the_aggregator_tells_of_alerts_and_of_nothing_else(each: Assembly) -> None:
+    found = permissions(each, "aggregator")
+    (topic,) = each.resources(STACK, "AWS::SNS::Topic")
+    assert found[frozenset(TOPIC_ACTIONS)]["Resource"] == {"Ref": topic}
+    assert each.functions(STACK)["aggregator"]["Environment"]["Variables"]["SLUICE_ALERT_TOPIC"] == {"Ref": topic}
+    bus = found[frozenset(BUS_ACTIONS)]
+    assert bus["Resource"]["Fn::Join"][1][-1] == ":event-bus/default"
+    assert bus["Condition"] == {"StringEquals": {"events:source": SOURCE}}
+    assert DELIVERED["aggregator"][2]["dynamodb"]["NewImage"]["kind"]["S"] == [ALERT_MARKER]
+
+
+def test_alerts_are_kept_only_where_nobody_subscribes(each: Assembly) -> None:
+    assert each.settings.alert_queue == (each.settings.name == "local")
+    queues = {name for name in each.resources(STACK, "AWS::SQS::Queue") if name.startswith("AlertQueue")}
+    subscriptions = each.resources(STACK, "AWS::SNS::Subscription")
+    rules = each.resources(STACK, "AWS::Events::Rule")
+    assert len(queues) == len(subscriptions) == len(rules) == int(each.settings.alert_queue)
+    for queue in queues:
+        arn = {"Fn::GetAtt": [queue, "Arn"]}
+        (topic,) = each.resources(STACK, "AWS::SNS::Topic")
+        (subscription,), (rule,) = subscriptions.values(), rules.values()
+        assert (subscription["TopicArn"], subscription["Endpoint"]) == ({"Ref": topic}, arn)
+        assert subscription["RawMessageDelivery"] is True
+        assert rule["EventPattern"] == {"source": [SOURCE]}
+        assert [target["Arn"] for target in rule["Targets"]] == [arn]
+        assert each.raw(STACK)["Outputs"]["AlertQueueUrl"]["Value"] == {"Ref": queue}
+        policies = each.resources(STACK, "AWS::SQS::QueuePolicy").values()
+        (policy,) = (policy for policy in policies if policy["Queues"] == [{"Ref": queue}])
+        senders = {
+            statement["Principal"]["Service"]
+            for statement in policy["PolicyDocument"]["Statement"]
+            if statement["Effect"] == "Allow"
+        }
+        assert senders == {"sns.amazonaws.com", "events.amazonaws.com"}
 
 
 def test_the_archiver_reads_namespaces_and_nothing_else_of_the_table(each: Assembly) -> None:
@@ -150,7 +196,11 @@ def test_only_records_that_it_is_for_reach_a_function(each: Assembly, service: s
 
 
 def test_the_kinds_are_those_of_the_items() -> None:
-    assert DELIVERED["aggregator"][0]["dynamodb"]["NewImage"]["kind"]["S"] == [BUCKET]
+    assert DELIVERED["aggregator"][0]["dynamodb"]["NewImage"]["kind"]["S"] == [BUCKET, COST_SHARD, LEDGER]
+    assert DELIVERED["aggregator"][1]["dynamodb"]["OldImage"]["kind"]["S"] == [BUCKET]
+    when_written, when_expired = DELIVERED["archiver"]
+    assert when_written["dynamodb"]["NewImage"]["kind"]["S"] == [AUDIT, USAGE_EVENT]
+    assert when_expired["dynamodb"]["OldImage"]["kind"]["S"] == [SNAPSHOT, DAILY_TOTAL]
 
 
 @pytest.mark.parametrize("service", SERVICES)

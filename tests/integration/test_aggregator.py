@@ -10,9 +10,12 @@ import boto3
 import pytest
 
 from sluice.core.errors import Unavailable
+from sluice.core.metering import Counters
 from sluice.core.snapshots import SnapshotName, Window, starts_ms
 from sluice.repository import keys
+from sluice.repository.counters import CounterName, add_to_shard
 from sluice.repository.snapshots import decode_snapshot
+from sluice.repository.totals import total_key
 from sluice.repository.wire import Item
 from sluice.shell import Services, build_services, logger
 from tests.http import NAMESPACE, TABLE, Context, deployed
@@ -180,3 +183,66 @@ def test_a_table_out_of_reach_fails_from_the_first_record_on(
     monkeypatch.setattr(built[0].store, "get", out_of_reach)
     records = [record(1), record(2)]
     assert run(module, *records) == [sequence(records[0])]
+
+
+def shard(number: int, revision: int, label: str = "premium") -> dict[str, Any]:
+    """The record of a counter shard that was added to."""
+    name = CounterName(NAMESPACE, ENTITY, label, "20270116")
+    key = keys.key_of(add_to_shard(name, number, NOON_MS, Counters(7, requests=1), NOON_MS)["Key"])
+    fixed: Item = {"kind": "cost_shard", "ns": NAMESPACE, "entity_id": ENTITY, "label": label, "day": name.day}
+    old = {**key.attributes, **fixed, "shard": number, "rev": revision - 1} if revision > 1 else None
+    new = {**key.attributes, **fixed, "shard": number, "rev": revision}
+    return StreamRecord(100 + revision, key, old, new, NOON_MS, False, revision, None).as_event()
+
+
+def is_due(services: Services, label: str = "premium") -> bool:
+    item = services.store.get(total_key(CounterName(NAMESPACE, ENTITY, label, "20270116")), consistent=True)
+    return item is not None and "due" in item
+
+
+def test_a_batch_of_both_kinds_is_counted_and_marked(
+    module: ModuleType, built: list[Services], written: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(module, record(1), shard(0, 1), record(2), shard(5, 1), shard(0, 2)) == []
+    assert consumed_milli(built[0]) == {"rpm": 20}
+    assert is_due(built[0])
+    (told,) = [json.loads(text) for text in written.getvalue().splitlines()]
+    assert (told["records"], told["observed"], told["failed"]) == (5, 5, 0)
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    (line,) = (line for line in metrics if "TotalsMarked" in line)
+    assert (line["TotalsMarked"], sum(line["StreamRecords"])) == ([1.0], 5.0)
+
+
+@pytest.mark.parametrize("first", ["counted", "marked"])
+def test_the_first_record_that_either_left_undone_is_reported(
+    module: ModuleType, built: list[Services], monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    records = [record(1), shard(0, 1), shard(0, 2)] if first == "counted" else [shard(0, 1), record(1), shard(0, 2)]
+    store: Any = built[0].store
+    update = store.update
+
+    def refused(_request: Any, **_named: Any) -> Any:
+        raise Unavailable("x")
+
+    monkeypatch.setattr(store, "update", refused)
+    assert run(module, *records) == [sequence(records[0])]
+    monkeypatch.setattr(store, "update", update)
+    assert run(module, *records) == []
+    assert consumed_milli(built[0]) == {"rpm": 10}
+    assert is_due(built[0])
+
+
+def test_what_is_wrong_with_one_kind_does_not_keep_the_other_from_it(
+    module: ModuleType, built: list[Services], written: io.StringIO
+) -> None:
+    records = [shard(0, 1), record(1), shard(0, 1, label="standard"), record(2)]
+    records[0]["dynamodb"]["NewImage"]["label"] = {"N": "7"}
+    assert run(module, *records) == [sequence(records[0])]
+    assert consumed_milli(built[0]) == {"rpm": 20}
+    assert is_due(built[0], "standard")
+    told = [json.loads(text) for text in written.getvalue().splitlines()]
+    assert [(line["message"], line.get("error")) for line in told] == [
+        ("totals not marked", "UnknownShape"),
+        ("batch", None),
+    ]
+    assert ENTITY not in written.getvalue()

@@ -15,8 +15,13 @@ from moto import mock_aws
 from local.table import create_table
 from sluice.core.archiving import UnknownName
 from sluice.core.errors import Unavailable
+from sluice.core.metering import CallStatus, Counters
+from sluice.core.pricing import Pricing, TokenKind
 from sluice.core.signals import Signal
 from sluice.repository.archive import S3Archive, archive_prefix
+from sluice.repository.counters import CounterName
+from sluice.repository.events import UsageEvent, decode_event, encode_event
+from sluice.repository.totals import decode_total, mark_due, remove_mark, total_key, write_total
 from sluice.repository.wire import Item
 from sluice.services.archive_reading import ArchiveReading
 from sluice.services.archiving import Archived, Archiving
@@ -92,6 +97,67 @@ def test_a_line_holds_the_item_and_neither_indexes_nor_expiry(archiving: Archivi
         **{name: value for name, value in item.items() if name not in {"GSI4PK", "GSI4SK", "ttl"}},
         "type": "audit",
     }
+
+
+def usage_event(day: str = "20261117") -> UsageEvent:
+    """Of yesterday, reported today."""
+    return UsageEvent(
+        namespace="a",
+        request_id="request-1",
+        body_hash="hash",
+        entity="user-1",
+        app="chat",
+        chain=("user-1", "chat", "acme"),
+        day=day,
+        occurred_at_ms=CREATED_S * 1000 - 60_000,
+        received_at_ms=CREATED_S * 1000,
+        label="premium",
+        model_id="vendor.model-v1",
+        region=None,
+        status=CallStatus.ERROR,
+        pricing=Pricing.BATCH,
+        tokens={TokenKind.INPUT: 7, TokenKind.CACHE_WRITE_1H: 10**12},
+        cost_usd_micros=10**15,
+        price_id="aws:vendor.model-v1:-:2026-01-01",
+        tags={"team": "x"},
+        lease_id="lease-1",
+    )
+
+
+def test_a_usage_event_is_archived_as_it_was_written(archiving: Archiving, archive: MemoryArchive) -> None:
+    """Under the day on which it came in: its own day is in the line."""
+    item = encode_event("chat", usage_event())
+    archiving.archive(STREAM, [record(1, new=item), record(2, old=item, expired=True)])
+    (line,) = ArchiveReading(archive).lines("a", "usage_event", DAY)
+    assert line == {**{name: value for name, value in item.items() if name != "ttl"}, "type": "usage_event"}
+    assert line["day"] == "20261117"
+    assert decode_event(line) == usage_event()
+
+
+def test_a_total_is_archived_when_it_expires(process: Process, archiving: Archiving, archive: MemoryArchive) -> None:
+    name = CounterName("a", "chat", "premium", "20251014")
+    counters = Counters(10**15, {TokenKind.OUTPUT: 10**12}, requests=3, errors=1, unpriced=1)
+    process.store.update(mark_due(name, 7, 420_000), repeatable=True)
+    process.store.update(write_total(name, counters, 3, 500_000), repeatable=True)
+    due = process.store.get(total_key(name))
+    process.store.update(remove_mark(name, 7), repeatable=True)
+    item = process.store.get(total_key(name))
+    assert due is not None
+    assert item is not None
+    assert {"GSI2PK", "GSI2SK", "GSI4PK", "GSI4SK", "ttl"} < item.keys()
+    changed = [record(1, new=due), record(2, old=due, new=item)]
+    archiving.archive(STREAM, [*changed, record(3, old=item, expired=True)])
+    (line,) = ArchiveReading(archive).lines("a", "daily_total", DAY)
+    assert line == {
+        **{name: value for name, value in item.items() if not name.startswith("GSI") and name != "ttl"},
+        "type": "daily_total",
+    }
+    found = decode_total(line)
+    assert (found.name, found.revision, found.as_of_ms, found.due_minute) == (name, 3, 500_000, None)
+    assert found.counters.cost_usd_micros == 10**15
+    # A counter shard expires as well: its total has what was in it.
+    shard = {**item, "kind": "cost_shard"}
+    assert archiving.archive(STREAM, [record(4, new=shard), record(5, old=shard, expired=True)]).lines == 0
 
 
 def test_of_each_kind_the_record_that_is_archived(archiving: Archiving, archive: MemoryArchive) -> None:

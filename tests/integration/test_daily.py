@@ -13,6 +13,7 @@ from sluice.repository.items import Bucket, decode_bucket
 from sluice.repository.jobs import Job, JobState
 from sluice.services.chains import AcquireRequest
 from sluice.services.daily import MERGE_SHARDS, Daily, MergeShards
+from sluice.services.rollup_jobs import SUM_TOTALS
 from tests.fakes import FakeClock
 from tests.integration.conftest import NAMESPACE, RESOURCE, Host
 from tests.integration.tenants import Counting, Process, start_process
@@ -32,9 +33,12 @@ def process(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> Process:
     return start_process(dynamodb, table, clock)
 
 
+KINDS = {"merge": MERGE_SHARDS, "totals": SUM_TOTALS}
+
+
 @pytest.fixture
 def daily(process: Process) -> Daily:
-    return Daily(process.jobs, process.effects)
+    return Daily(process.jobs, process.effects, KINDS)
 
 
 def split_bucket(host: Host, entity: str, shard_count: int) -> None:
@@ -58,34 +62,43 @@ def merged_job(process: Process, merger: Any) -> Job:
     return process.jobs.get(REGISTRY, TODAY)
 
 
-def test_it_is_started_once_a_day(process: Process, daily: Daily, clock: FakeClock) -> None:
-    assert daily.start_due()
-    assert not daily.start_due()
-    assert process.run({MERGE_SHARDS: Counting()}).finished == 1
-    assert not daily.start_due()
+def ran(process: Process) -> int:
+    """How many of today's jobs a run finishes."""
+    return process.run({MERGE_SHARDS: Counting(), SUM_TOTALS: Counting()}).finished
+
+
+def test_each_kind_is_started_once_a_day(process: Process, daily: Daily, clock: FakeClock) -> None:
+    assert daily.start_due() == 2
+    assert daily.start_due() == 0
+    assert ran(process) == 2
+    assert daily.start_due() == 0
     clock.advance(DAY_MS // 2 - 1)
-    assert not daily.start_due()
+    assert daily.start_due() == 0
     clock.advance(1)
-    assert daily.start_due()
-    assert [process.jobs.get(REGISTRY, job_id).state for job_id in (TODAY, TOMORROW)] == [
-        JobState.DONE,
-        JobState.QUEUED,
-    ]
+    assert daily.start_due() == 2
+    started = [TODAY, TOMORROW, "totals-20261118", "totals-20261119"]
+    assert [process.jobs.get(REGISTRY, job_id).state for job_id in started] == [JobState.DONE, JobState.QUEUED] * 2
 
 
-def test_not_while_an_earlier_one_runs(process: Process, daily: Daily, clock: FakeClock) -> None:
-    assert daily.start_due()
+def test_not_while_an_earlier_one_of_its_kind_runs(process: Process, daily: Daily, clock: FakeClock) -> None:
+    assert daily.start_due() == 2
+    process.run({SUM_TOTALS: Counting()})
     clock.advance(3 * DAY_MS)
-    assert not daily.start_due()
-    assert process.run({MERGE_SHARDS: Counting()}).finished == 1
-    assert daily.start_due()
+    assert daily.start_due() == 1
+    assert daily.start_due() == 0
+    assert ran(process) == 2
+    assert daily.start_due() == 1
 
 
-def test_a_minute_like_any_other_costs_one_read(process: Process, daily: Daily) -> None:
+def test_a_minute_like_any_other_costs_nothing(process: Process, daily: Daily) -> None:
     daily.start_due()
     process.store.taken_calls()
     daily.start_due()
-    assert process.store.taken_calls() == ["consistent get"]
+    assert process.store.taken_calls() == []
+    # Another process looks once.
+    other = Daily(process.jobs, process.effects, KINDS)
+    assert [other.start_due() for _ in range(2)] == [0, 0]
+    assert process.store.taken_calls() == ["consistent get"] * 2
 
 
 def test_of_two_at_once_one_starts_it(process: Process, daily: Daily, dynamodb: DynamoDBClient, table: str) -> None:
@@ -95,11 +108,11 @@ def test_of_two_at_once_one_starts_it(process: Process, daily: Daily, dynamodb: 
     def interfere(verb: str, _request: Any) -> None:
         if verb == "put":
             process.store.before = None
-            theirs.append(Daily(other.jobs, other.effects).start_due())
+            theirs.append(Daily(other.jobs, other.effects, KINDS).start_due())
 
     process.store.before = interfere
-    assert (daily.start_due(), theirs) == (False, [True])
-    assert len(process.jobs.open_jobs()) == 1
+    assert (daily.start_due(), theirs) == (0, [2])
+    assert len(process.jobs.open_jobs()) == 2
 
 
 def test_quiet_buckets_become_whole_again(

@@ -16,7 +16,7 @@ from sluice.core.identity import Role
 from sluice.core.limits import Limit, Scope
 from sluice.repository.keys import Key
 from sluice.repository.store import DynamoStore
-from sluice.services.acquire import Acquire
+from sluice.services.holding import Holding
 from sluice.shell import Environment, build_services, logger, make_client
 from tests.fakes import CountingMeter
 from tests.http import (
@@ -61,6 +61,7 @@ def test_an_admitted_acquire(call: Call) -> None:
         "consumed": {"rpm": 1},
         "levels": [{"entity": "user-1", "remaining": {"rpm": 2}}],
         "degraded": False,
+        "budget": None,
     }
     assert answer.headers["RateLimit-Policy"] == '"rpm";q=3;w=60'
     assert answer.headers["RateLimit"] == '"rpm";r=2;t=20'
@@ -257,6 +258,15 @@ def test_only_json_is_read(call: Call, content_type: str | None) -> None:
     assert items_in_table() == []
 
 
+def test_nothing_needs_no_type_but_is_no_body_either(call: Call) -> None:
+    for raw in (None, ""):
+        for content_type in (None, "application/json"):
+            answer = call(raw=raw, content_type=content_type)
+            assert (answer.status, answer.problem) == (400, "invalid-request")
+    assert call(raw="", content_type="text/plain").status == 415
+    assert call(raw=" ", content_type=None).status == 415
+
+
 def test_a_content_type_may_have_parameters(call: Call) -> None:
     assert call(body=BODY, content_type="Application/JSON; charset=utf-8").status == 201
 
@@ -301,10 +311,10 @@ def test_limits_of_a_call_need_the_org_itself(call: Call) -> None:
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fail(self: Acquire, request: Any) -> Any:
+    def fail(self: Holding, wish: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(Acquire, "acquire", fail)
+    monkeypatch.setattr(Holding, "acquire", fail)
 
 
 def test_unavailable_and_contended(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

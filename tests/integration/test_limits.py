@@ -43,7 +43,7 @@ def forget_the_token(host: Host, meanwhile: Callable[[], object] = lambda: None)
         meanwhile()
         return real(writes, token[::-1])
 
-    host.store.inner.transact = transact  # type: ignore[method-assign]  # the lost answer is played here
+    host.store.inner.transact = transact  # type: ignore[method-assign, assignment]  # the lost answer is played here
 
 
 def sent_transactions(host: Host) -> list[Any]:
@@ -292,7 +292,7 @@ def test_cancelled_elements_say_which_failed(host: Host) -> None:
         seen.append(again)
         return again
 
-    host.store.inner.transact = transact  # type: ignore[method-assign]  # as above
+    host.store.inner.transact = transact  # type: ignore[method-assign, assignment]  # as above
     host.put_limits({"rpm": per_minute(5)})
     (cancelled,) = seen
     assert [failure is not None and failure.item is not None for failure in cancelled.failures] == [True, True]

@@ -126,7 +126,7 @@ def test_a_creation_whose_answer_was_lost_is_recognised(process: Process) -> Non
         real(writes, token)
         return Cancelled((ConditionFailed(None), None, None, None))
 
-    process.store.inner.transact = twice  # type: ignore[method-assign]  # the lost answer is played here
+    process.store.inner.transact = twice  # type: ignore[method-assign, assignment]  # the lost answer is played here
     done = process.namespaces.create("acme", OPERATOR)
     assert done.created
     assert process.namespaces.by_id(done.namespace.namespace_id) == done.namespace

@@ -214,7 +214,7 @@ def test_a_creation_that_was_applied_unseen_gives_its_secret(provider: Provider)
         real(writes, token)
         return Cancelled((ConditionFailed(None), *([None] * (len(writes) - 1))))
 
-    provider.store.inner.transact = applied_unseen  # type: ignore[method-assign]  # the lost answer is played here
+    provider.store.inner.transact = applied_unseen  # type: ignore[method-assign, assignment]  # the lost answer is played here
     done = provider.orgs.put(ACME, BERLIN, author=OPERATOR)
     assert done.created
     assert provider.opens(done.org.client_id, str(done.client_secret))

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
@@ -12,14 +13,19 @@ import boto3
 import pytest
 
 from sluice.core.errors import Unavailable
+from sluice.core.metering import Counters
+from sluice.repository import money_keys
 from sluice.repository.archive import archive_prefix
+from sluice.repository.counters import CounterName, add_to_shard
 from sluice.repository.jobs import Job, JobState
+from sluice.repository.totals import MINUTE_MS, decode_total, mark_due, total_key
 from sluice.services.daily import MERGE_SHARDS
 from sluice.services.jobs import Step
 from sluice.services.purge import PURGE
-from sluice.shell import Environment, Services, build_services, logger, make_client
+from sluice.services.rollup_jobs import ROLLUP_ENTITY, SUM_TOTALS
+from sluice.shell import Environment, Services, build_services, clock_ms, logger, make_client
 from tests.fakes import CountingMeter, FakeClock
-from tests.http import TABLE, Context, deployed
+from tests.http import APP, NAMESPACE, TABLE, Context, deployed
 
 TENANT = "tenant-7"
 
@@ -89,13 +95,28 @@ class Broken:
 
 
 def test_it_knows_the_kinds_of_jobs(services: Services) -> None:
-    assert {MERGE_SHARDS, PURGE} <= services.work.keys()
+    assert {MERGE_SHARDS, PURGE, ROLLUP_ENTITY, SUM_TOTALS} <= services.work.keys()
 
 
 def test_a_quiet_minute_starts_the_days_work_and_the_next_does_it(module: ModuleType, services: Services) -> None:
-    quiet = {"steps": 0, "finished": 0, "failed": 0, "left": 0, "started": 1, "old_secrets": 0}
+    quiet = {
+        "totals": 0,
+        "totals_left": 0,
+        "totals_failed": 0,
+        "marks_dropped": 0,
+        "lag_s": 0,
+        "holds_expired": 0,
+        "holds_failed": 0,
+        "sweep_lag_s": 0,
+        "steps": 0,
+        "finished": 0,
+        "failed": 0,
+        "left": 0,
+        "started": 2,
+        "old_secrets": 0,
+    }
     assert run(module) == quiet
-    assert run(module) == quiet | {"steps": 1, "finished": 1, "started": 0}
+    assert run(module) == quiet | {"steps": 2, "finished": 2, "started": 0}
     assert run(module)["steps"] == 0
     assert services.jobs.open_jobs() == []
 
@@ -122,21 +143,29 @@ def test_it_stops_when_the_function_has_little_time_left(
     services.jobs.start(TENANT, "endless", {})
     context.remaining_ms = 15_000
     counts = run(module, context)
-    assert (counts["steps"], counts["left"], counts["started"]) == (0, 1, 1)
+    assert (counts["steps"], counts["left"], counts["started"]) == (0, 1, 2)
+
+
+class Counted(Endless):
+    """And says how often it was asked."""
+
+    steps = 0
+
+    def step(self, job: Job) -> Step:
+        self.steps += 1
+        return super().step(job)
 
 
 def test_one_line_per_run_and_no_tenant_in_it(
     module: ModuleType, services: Services, monkeypatch: pytest.MonkeyPatch, written: io.StringIO
 ) -> None:
-    only(module, monkeypatch, endless=Endless(FakeClock(), 0))
+    endless = Counted(FakeClock(), 0)
+    only(module, monkeypatch, endless=endless)
     services.jobs.start(TENANT, "endless", {})
     context = ScheduledContext()
-    steps = 0
 
     def remaining() -> int:
-        nonlocal steps
-        steps += 1
-        return 60_000 if steps < 5 else 0
+        return 60_000 if endless.steps < 4 else 0
 
     monkeypatch.setattr(context, "get_remaining_time_in_millis", remaining)
     run(module, context)
@@ -147,7 +176,7 @@ def test_one_line_per_run_and_no_tenant_in_it(
         "finished": 0,
         "failed": 0,
         "left": 1,
-        "started": 1,
+        "started": 2,
     }
     assert line["duration_ms"] >= 0
     assert TENANT not in written.getvalue()
@@ -189,6 +218,80 @@ def test_it_looks_at_the_age_of_the_secrets_that_it_is_told(
     assert [run(module)["old_secrets"] for _ in range(2)] == [1, 1]
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
     assert [line["SecretsTooOld"] for line in metrics if "SecretsTooOld" in line] == [[1.0], [1.0]]
+
+
+def counted(services: Services, *labels: str, minutes_ago: int = 2) -> list[CounterName]:
+    """One call under each label that was counted, and marked so long ago."""
+    now_ms = clock_ms()
+    today = f"{datetime.fromtimestamp(now_ms // 1000, UTC):%Y%m%d}"
+    names = [CounterName(NAMESPACE, APP, label, today) for label in labels]
+    for name in names:
+        services.store.update(add_to_shard(name, 0, now_ms, Counters(7, requests=1), now_ms), repeatable=False)
+        marked = mark_due(name, now_ms // MINUTE_MS - minutes_ago, now_ms)
+        services.store.update(marked, repeatable=True)
+    return names
+
+
+def summed(services: Services, name: CounterName) -> int:
+    item = services.store.get(total_key(name), consistent=True)
+    assert item is not None
+    return decode_total(item).counters.cost_usd_micros
+
+
+def test_totals_come_before_jobs(
+    module: ModuleType, services: Services, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (name,) = counted(services, "premium", minutes_ago=4)
+    seen: list[int] = []
+
+    class Looks:
+        def step(self, job: Job) -> Step:
+            seen.append(summed(services, name))
+            return Step(1, None)
+
+    only(module, monkeypatch, looks=Looks())
+    services.jobs.start(TENANT, "looks", {})
+    counts = run(module)
+    assert (counts["totals"], counts["totals_left"], counts["steps"], seen) == (1, 0, 1, [7])
+    assert 180 <= counts["lag_s"] < 300
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    (line,) = (line for line in metrics if "RollupLagSeconds" in line)
+    assert (line["TotalsRolledUp"], line["RollupLagSeconds"]) == ([1.0], [float(counts["lag_s"])])
+
+
+def test_totals_leave_time_for_jobs(module: ModuleType, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes ten seconds here: three fit into their part of the minute, and two steps into the rest."""
+    counted(services, *(f"label-{number}" for number in range(6)))
+    timer = FakeClock()
+    monkeypatch.setattr(module, "timer_ms", timer)
+    built = only(module, monkeypatch, endless=Endless(timer, 5_000))
+    services.jobs.start(TENANT, "endless", {})
+    update = built[0].store.update
+
+    def slow(request: Any, **named: Any) -> Any:
+        if request["UpdateExpression"].startswith("REMOVE"):
+            timer.advance(10_000)
+        return update(request, **named)
+
+    monkeypatch.setattr(built[0].store, "update", slow)
+    counts = run(module)
+    assert (counts["totals"], counts["totals_left"], counts["steps"]) == (3, 3, 2)
+    assert run(module)["totals_left"] == 0
+
+
+def test_a_total_that_fails_is_told_without_its_content(
+    module: ModuleType, services: Services, written: io.StringIO
+) -> None:
+    names = counted(services, "premium", "standard")
+    broken = money_keys.cost_shard(*names[0], 1)
+    boto3.resource("dynamodb").Table(TABLE).put_item(Item={**broken.attributes, "kind": "cost_shard", "rev": APP})
+    counts = run(module)
+    assert (counts["totals"], counts["totals_left"], counts["totals_failed"]) == (1, 1, 1)
+    assert summed(services, names[1]) == 7
+    told = [json.loads(text) for text in written.getvalue().splitlines()]
+    assert [line["message"] for line in told] == ["total not rolled up", "run"]
+    assert told[0]["error"] == "UnknownShape"
+    assert APP not in written.getvalue()
 
 
 def test_its_purge_empties_the_archive(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

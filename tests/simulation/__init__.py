@@ -8,6 +8,9 @@
 | `scheduler`, `network`, `faults` | fibers in the order of a simulated time; what goes wrong on the way |
 | `world`, `scenario`, `scenarios/` | what runs: clients, their programs, one seed of it |
 | `changes`, `invariants`, `limit_changes` | what must hold, judged by the table's stream |
+| `money_hosts`, `paces`, `rollups` | the services about money; who keeps the daily totals, and when |
+| `usage_books`, `usage_fates`, `local_days` | what was reported, and what must hold of it |
+| `choices`, `choice_fates` | who asked which label to use, and what must hold of that |
 | `job_runs` | the scheduled runs of migrations and purges |
 | `paths`, `reach` | the write paths, and that every fault met every one of them |
 | `mutants` | closed holes opened again: each must be caught |

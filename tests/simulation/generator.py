@@ -146,6 +146,8 @@ class _Maker:
             condition, values[":p"] = f"{index}PK = :p", f"c{self.seed}/INDEX"
             if shape == 5:
                 condition, values[":s"] = f"{condition} AND begins_with({index}SK, :s)", "B"
+            elif shape == 6:
+                condition, values[":s"] = f"{condition} AND {index}SK > :s", "B1"
             request = {"IndexName": index}
         if self.random.random() < 0.5:
             request["Limit"] = self.random.randint(1, 4)
@@ -229,6 +231,7 @@ class _Maker:
             (f"b_rpm_tk {self.random.choice(['>', '<=', '>='])} {a}", {a: tokens}, {}),
             (f"(attribute_not_exists(#ttl) OR #ttl >= {a})", {a: self._expires_at_s()}, {"#ttl": "ttl"}),
             (f"#ttl = {a}", {a: self._expires_at_s()}, {"#ttl": "ttl"}),
+            (f"attribute_not_exists(PK) OR v < {a}", {a: self.random.randint(0, 3)}, {}),
             (f"v = {a} AND n <> {b}", {a: 1, b: low}, {}),
             (f"NOT (n < {a} OR n > {b})", {a: low, b: low + 3}, {}),
             (f"n IN ({a}, {b})", {a: low, b: low + 1}, {}),
@@ -249,7 +252,8 @@ class _Maker:
         return text
 
     def _update(self, key: Key) -> Any:
-        condition, names, values = self._condition()
+        # Without one an item is made where there is none.
+        condition, names, values = ("", {}, {}) if self.random.random() < 0.2 else self._condition()
         sections: dict[str, list[str]] = {"SET": [], "ADD": ["v :one"], "REMOVE": []}
         values[":one"] = 1
         changes: list[Callable[[], tuple[str, str, Values, Mapping[str, str]]]] = [
@@ -267,6 +271,8 @@ class _Maker:
             lambda: ("REMOVE", "#name", {}, {"#name": "name"}),
             lambda: ("SET", "GSI1PK = :gp, GSI1SK = :gs", self._index_values(key), {}),
             lambda: ("REMOVE", "GSI3PK", {}, {}),
+            lambda: ("REMOVE", "#index_pk, #index_sk", {}, {"#index_pk": "GSI3PK", "#index_sk": "GSI3SK"}),
+            lambda: ("SET", "#made = if_not_exists(#made, :at), #at = :at", {":at": 3}, {"#made": "made", "#at": "at"}),
         ]
         # These need what the condition then asks for: an attribute that is missing would refuse the whole request.
         guarded: list[tuple[str, str, str, Values]] = [
@@ -284,15 +290,13 @@ class _Maker:
         written = " ".join(text for texts in sections.values() for text in texts)
         if self.random.random() < 0.3 and "doc" not in written and "n =" not in written:
             guard, section, text, more_values = self.random.choice(guarded)
-            condition = f"{guard} AND ({condition})"
+            condition = f"{guard} AND ({condition})" if condition else guard
             sections[section].append(text)
             values |= more_values
         clauses = [f"{verb} {', '.join(parts)}" for verb, parts in sections.items() if parts]
-        request = {
-            "Key": {**key.attributes},
-            "UpdateExpression": " ".join(clauses),
-            "ConditionExpression": condition,
-        }
+        request: dict[str, Any] = {"Key": {**key.attributes}, "UpdateExpression": " ".join(clauses)}
+        if condition:
+            request["ConditionExpression"] = condition
         return _with(request, names, values)
 
     def _index_values(self, key: Key) -> Values:

@@ -19,8 +19,10 @@ from sluice.services import claims, configuration, entities, idempotency, leases
 from sluice.services.taking import Taker
 from tests.simulation.archive_mutants import ARCHIVES
 from tests.simulation.bound_mutants import BEYOND, BOUNDS
+from tests.simulation.budget_mutants import BUDGET_HOLES
 from tests.simulation.hole import Mutant
 from tests.simulation.identity_mutants import IDENTITIES
+from tests.simulation.money_mutants import MONEY
 from tests.simulation.paths import Path, path_of_update
 from tests.simulation.rule_mutants import RULES
 from tests.simulation.scenario import SimulationFailure, Violated, run_seed
@@ -176,6 +178,8 @@ MUTANTS: Final = (
     *IDENTITIES,
     *STREAMS,
     *ARCHIVES,
+    *MONEY,
+    *BUDGET_HOLES,
 )
 
 

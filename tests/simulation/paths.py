@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from sluice.repository import budget_keys
 from sluice.repository.requests import DeleteRequest, PutRequest, TransactWrite, UpdateRequest
 from sluice.repository.wire import Item
 
@@ -48,6 +49,21 @@ class Path(StrEnum):
     RENEW_HASH = "renewal of a hash"
     REFRESH = "use of a refresh token"
     REVOKE = "mark of a token or family"
+    USAGE = "usage events"
+    USAGE_WITH_LEASE = "usage events and leases"
+    MARK = "mark of a total"
+    TOTAL = "daily total"
+    UNMARK = "removal of a mark"
+    STICKY = "move of a selection"
+    OVERRIDE = "override of a selection"
+    HOLD = "hold"
+    SETTLE = "usage events and holds"
+    FREE = "release of a hold"
+    EXPIRE = "end of an expired hold"
+    BUDGET = "budget"
+    LEDGER = "ledger by the defaults"
+    LEDGER_TERMS = "defaults of a ledger"
+    SWEEP_CURSOR = "cursor of the sweep"
     SETUP = "setup of a scenario"
     """What only happens before the faults begin."""
 
@@ -57,6 +73,8 @@ _ALONE = {
     "job": Path.JOB,
     "schema_version": Path.MIGRATION_END,
     "revoked": Path.REVOKE,
+    "ledger": Path.LEDGER,
+    "sweep": Path.SWEEP_CURSOR,
 }
 
 
@@ -65,6 +83,11 @@ _ACTIONS = {
     "entity.register": Path.REGISTRATION,
     "app.delete": Path.REMOVE_APP,
     "credentials.rotate": Path.ROTATE,
+    "label.put": Path.SETUP,
+    "selection_override.put": Path.OVERRIDE,
+    "selection_override.delete": Path.OVERRIDE,
+    "budget.put": Path.BUDGET,
+    "budget.delete": Path.BUDGET,
 }
 
 _MADE_OR_CHANGED = {"org.put": (Path.ORG, Path.ORG_CHANGE), "app.put": (Path.APP, Path.APP_CHANGE)}
@@ -78,10 +101,20 @@ def path_of_put(request: PutRequest) -> Path | None:
     return _ALONE.get(str(item.get("kind")))
 
 
-def path_of_update(request: UpdateRequest) -> Path:
-    """Only buckets and snapshots are updated outside of transactions."""
+def path_of_update(request: UpdateRequest) -> Path:  # noqa: PLR0911 - one line for each kind of write
+    """Only buckets, snapshots, totals, selections, ledgers and a cursor are updated outside of transactions."""
     if str(request["Key"]["SK"]).startswith("#USAGE#"):
         return Path.SNAPSHOT
+    if request["Key"] == budget_keys.SWEEP.attributes:
+        return Path.SWEEP_CURSOR
+    # By their partitions, whose first part is the namespace.
+    _, _, partition = str(request["Key"]["PK"]).partition("/")
+    if partition.startswith("TOTAL#"):
+        return _of_total(request)
+    if partition.startswith("STICKY#"):
+        return Path.STICKY
+    if partition.startswith("BUDGET#"):
+        return Path.LEDGER_TERMS
     expression, condition = request.get("UpdateExpression", ""), request.get("ConditionExpression", "")
     if "lh = " in expression:
         return Path.REBASE
@@ -91,14 +124,27 @@ def path_of_update(request: UpdateRequest) -> Path:
     return Path.FROM_FULL if "_tk = " in expression else Path.DEBIT
 
 
+def _of_total(request: UpdateRequest) -> Path:
+    if request.get("UpdateExpression", "").startswith("REMOVE "):
+        return Path.UNMARK
+    return Path.MARK if "due" in request.get("ExpressionAttributeNames", {}).values() else Path.TOTAL
+
+
 def path_of_delete(request: DeleteRequest) -> Path:
     return Path.REMOVE_BUCKET if "ConditionExpression" in request else Path.PURGE_ITEM
 
 
-def path_of_transaction(writes: Sequence[TransactWrite]) -> Path:
+def path_of_transaction(writes: Sequence[TransactWrite]) -> Path:  # noqa: PLR0911 - one line for each kind of write
     made = {str(write["Put"]["Item"].get("kind")): write["Put"]["Item"] for write in writes if "Put" in write}
     if "audit" in made:
         return _told(str(made["audit"].get("action")), made)
+    if "hold" in made:
+        return Path.HOLD
+    ends_hold = any("Update" in write and write["Update"]["Key"]["SK"] == budget_keys.HOLD for write in writes)
+    if "usage_event" in made:
+        return Path.SETTLE if ends_hold else Path.USAGE_WITH_LEASE if "lease" in made else Path.USAGE
+    if ends_hold:
+        return Path.FREE if "lease" in made else Path.EXPIRE
     if "lease" in made:
         return Path.LEASE
     if "idempotent_answer" in made:

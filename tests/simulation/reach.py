@@ -41,6 +41,12 @@ WHERE: Final[tuple[tuple[str, tuple[Path, ...]], ...]] = (
     ("provisioning", (Path.ORG, Path.ORG_CHANGE, Path.APP, Path.APP_CHANGE, Path.REMOVE_APP, Path.PURGE_REGISTERED)),
     ("streams", (Path.SNAPSHOT,)),
     ("archive", (Path.ARCHIVE, Path.EMPTY_ARCHIVE)),
+    ("budgets", (Path.HOLD, Path.SETTLE)),
+    ("budgets", (Path.BUDGET, Path.LEDGER, Path.LEDGER_TERMS)),
+    ("budgets", (Path.SWEEP_CURSOR,)),
+    ("overruns", (Path.EXPIRE, Path.FREE)),
+    ("metering", (Path.USAGE, Path.USAGE_WITH_LEASE, Path.MARK, Path.TOTAL, Path.UNMARK)),
+    ("selection", (Path.STICKY, Path.OVERRIDE)),
 )
 """Each path in the scenario that has most of it."""
 
@@ -69,6 +75,14 @@ TRANSACTIONS: Final = frozenset(
         Path.ROTATE,
         Path.RENEW_HASH,
         Path.REFRESH,
+        Path.USAGE,
+        Path.USAGE_WITH_LEASE,
+        Path.OVERRIDE,
+        Path.HOLD,
+        Path.SETTLE,
+        Path.FREE,
+        Path.EXPIRE,
+        Path.BUDGET,
     }
 )
 

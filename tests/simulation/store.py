@@ -15,7 +15,7 @@ from sluice.repository.requests import (
     TransactWrite,
     UpdateRequest,
 )
-from sluice.repository.retries import Retries, Throttled
+from sluice.repository.retries import Rebuild, Retries, Throttled, Transaction
 from sluice.repository.store import (
     BATCH_KEYS_MAX,
     UNPROCESSED_ROUNDS_MAX,
@@ -115,13 +115,16 @@ class SimulatedStore:
         call = Call("delete", key_of(request["Key"]), writes=True, path=path_of_delete(request))
         return self._write(call, lambda: self.table.delete(request), repeatable=True)
 
-    def transact(self, writes: Sequence[TransactWrite], token: str) -> TransactOutcome:
-        call = Call("transact", token, writes=True, path=path_of_transaction(writes))
+    def transact(
+        self, writes: Sequence[TransactWrite], token: str, *, rebuild: Rebuild | None = None
+    ) -> TransactOutcome:
+        path = path_of_transaction(writes)
 
-        def send(_repeated: bool) -> TransactOutcome:
-            return self._wire.carry(call, lambda: self.table.transact(writes, token))
+        def send(transaction: Transaction) -> TransactOutcome:
+            call = Call("transact", transaction.token, writes=True, path=path)
+            return self._wire.carry(call, lambda: self.table.transact(*transaction))
 
-        return self._retries.run(send, repeatable=True, writes=True)
+        return self._retries.run_transaction(send, Transaction(writes, token), rebuild)
 
     def query(self, request: QueryRequest) -> Page:
         call = Call("query", request.get("ExpressionAttributeValues"), writes=False)

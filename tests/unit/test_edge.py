@@ -10,6 +10,7 @@ from sluice.edge.problems import problem_of, rfc3339
 from sluice.repository.retries import Throttled
 from sluice.repository.store import DynamoStore
 from sluice.shell import Environment, build_services, make_client
+from sluice.timer import Timer
 from tests.fakes import CountingMeter
 
 
@@ -70,7 +71,7 @@ def test_what_ages_goes_by_the_clock_that_went_further(monkeypatch: pytest.Monke
     monotonic, wall = [10_000_000_000], [50_000_000_000]
     monkeypatch.setattr("time.monotonic_ns", lambda: monotonic[0])
     monkeypatch.setattr("time.time_ns", lambda: wall[0])
-    timer = shell._Timer()
+    timer = Timer()
     assert timer() == 0
     wall[0] += 60_000_000_000
     assert timer() == 60_000

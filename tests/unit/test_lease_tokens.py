@@ -4,6 +4,7 @@ import json
 import random
 import string
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ def leases(draw: st.DrawFn) -> Lease:
         consumed={name: draw(st.integers(0, 10**12)) for name in limits},
         members=tuple(draw(st.lists(member, max_size=4))),
         expires_at_ms=draw(st.integers(0, 10**14)),
+        holds=draw(st.booleans()),
     )
 
 
@@ -138,6 +140,12 @@ def test_a_token_that_is_too_long_is_not_even_looked_at() -> None:
         read_token(Signer(Unused()), "default", "A" * (TOKEN_CHARACTERS_MAX + 1))
 
 
+def test_a_hold_makes_no_token_longer() -> None:
+    holding = replace(usual(), holds=True)
+    assert read_token(SIGNER, "default", write_token(SIGNER, holding)).holds
+    assert len(write_token(SIGNER, holding)) == len(write_token(SIGNER, usual()))
+
+
 GOOD: list[Any] = [2, "id", "e", "r", 5, ["rpm"], [1], [["e", None, [[0, 7, [1000]]]]]]
 
 
@@ -168,6 +176,8 @@ def test_the_content_that_the_others_are_made_from_is_good() -> None:
         b"z" + zlib.compress(b"[]")[:-3],
         b"z" + zlib.compress(b" " * 1_000_000 + b"[]"),
         changed(0, 1),
+        changed(0, 4),
+        changed(0, [3]),
         changed(1, 7),
         changed(2, None),
         changed(3, None),

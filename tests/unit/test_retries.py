@@ -6,7 +6,7 @@ import pytest
 
 from sluice.core.errors import Ambiguous, Contended, Unavailable
 from sluice.core.signals import Signal
-from sluice.repository.retries import ATTEMPTS_MAX, LOST_ANSWERS_MAX, Conflict, NotSent, Retries, Throttled
+from sluice.repository.retries import ATTEMPTS_MAX, LOST_ANSWERS_MAX, Conflict, NotSent, Retries, Throttled, Transaction
 from tests.fakes import CountingMeter, never_random
 
 
@@ -126,6 +126,56 @@ def test_every_request_that_is_given_up_counts_as_unavailable_and_a_contended_on
         with pytest.raises((Unavailable, Contended)):
             retries.run(Scripted(*[failure] * 100), repeatable=True, writes=False)
         assert meter.counts[Signal.UNAVAILABLE] == counted
+
+
+class Sending:
+    """Raises what it is told to, in turn, then answers. `sent`: the tokens."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.sent: list[str] = []
+        self.built = 0
+
+    def __call__(self, transaction: Transaction) -> str:
+        self.sent.append(transaction.token)
+        if self.failures:
+            raise self.failures.pop(0)
+        return "answer"
+
+    def rebuild(self) -> Transaction:
+        self.built += 1
+        return Transaction([], f"token-{self.built}")
+
+
+def test_a_transaction_that_met_a_conflict_is_rebuilt(retries: Retries, slept: list[int]) -> None:
+    send = Sending(Conflict("x"), Conflict("x"))
+    assert retries.run_transaction(send, Transaction([], "token-0"), send.rebuild) == "answer"
+    assert send.sent == ["token-0", "token-1", "token-2"]
+    assert len(slept) == 2
+
+
+def test_a_throttled_transaction_is_sent_as_it_is(retries: Retries) -> None:
+    send = Sending(Throttled("x"), NotSent("x"), Conflict("x"), Throttled("x"))
+    assert retries.run_transaction(send, Transaction([], "token-0"), send.rebuild) == "answer"
+    assert send.sent == ["token-0", "token-0", "token-0", "token-1", "token-1"]
+
+
+def test_after_a_lost_answer_nothing_is_rebuilt(retries: Retries) -> None:
+    """Hole: a rebuilt transaction has another token, and the lost one may have been applied."""
+    send = Sending(Conflict("x"), Ambiguous("x"), Conflict("x"), Conflict("x"))
+    assert retries.run_transaction(send, Transaction([], "token-0"), send.rebuild) == "answer"
+    assert send.sent == ["token-0", "token-1", "token-1", "token-1", "token-1"]
+    send = Sending(Ambiguous("x"), *[Conflict("x")] * 10)
+    with pytest.raises(Ambiguous):
+        retries.run_transaction(send, Transaction([], "token-0"), send.rebuild)
+    assert set(send.sent) == {"token-0"}
+
+
+def test_a_transaction_that_can_not_be_rebuilt_is_sent_as_it_is(retries: Retries) -> None:
+    send = Sending(*[Conflict("x")] * 10)
+    with pytest.raises(Contended):
+        retries.run_transaction(send, Transaction([], "token-0"))
+    assert send.sent == ["token-0"] * ATTEMPTS_MAX
 
 
 def test_a_bug_passes_through_at_once(retries: Retries) -> None:

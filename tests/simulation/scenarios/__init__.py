@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.simulation.scenario import Scenario
 from tests.simulation.scenarios.archive import ARCHIVE
+from tests.simulation.scenarios.budgets import BUDGETS, OVERRUNS
 from tests.simulation.scenarios.chains import CHAINS
 from tests.simulation.scenarios.changed_limits import CHANGED_LIMITS
 from tests.simulation.scenarios.debts import DEBTS
@@ -15,6 +16,7 @@ from tests.simulation.scenarios.idempotency import IDEMPOTENCY
 from tests.simulation.scenarios.identity import IDENTITY
 from tests.simulation.scenarios.leases import LEASES
 from tests.simulation.scenarios.merges import MERGES
+from tests.simulation.scenarios.metering import METERING
 from tests.simulation.scenarios.migration import MIGRATION
 from tests.simulation.scenarios.moves import MOVES
 from tests.simulation.scenarios.names import NAMES
@@ -23,6 +25,7 @@ from tests.simulation.scenarios.one_bucket import ONE_BUCKET
 from tests.simulation.scenarios.pressure import PRESSURE
 from tests.simulation.scenarios.provisioning import PROVISIONING
 from tests.simulation.scenarios.removals import REMOVALS
+from tests.simulation.scenarios.selection import SELECTION
 from tests.simulation.scenarios.shards import SHARDS
 from tests.simulation.scenarios.streams import STREAMS
 
@@ -51,5 +54,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         PROVISIONING,
         STREAMS,
         ARCHIVE,
+        METERING,
+        BUDGETS,
+        OVERRUNS,
+        SELECTION,
     )
 }

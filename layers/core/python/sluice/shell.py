@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from sluice.clients import alert_bus, bounded_client, inference_profiles, price_list, table_client
 from sluice.core.admission import CHAIN_MAX
 from sluice.core.errors import SigningUnavailable
 from sluice.core.signals import METRICS_NAMESPACE, Meter, Signal
+from sluice.money import Foundations, Money, build_money
 from sluice.repository.archive import S3Archive
 from sluice.repository.retries import Retries
 from sluice.repository.secret_ages import SecretDates
@@ -43,11 +43,16 @@ from sluice.services.daily import MERGE_SHARDS, Daily, MergeShards
 from sluice.services.effects import Effects
 from sluice.services.entities import Entities
 from sluice.services.explain import Explain
+from sluice.services.freeing import Freeing
 from sluice.services.growth import Growth
+from sluice.services.hold_book import HoldBook
+from sluice.services.hold_explain import HoldExplain
+from sluice.services.holding import Allowances, Holding
 from sluice.services.idempotency import IdempotentAcquire
 from sluice.services.job_lists import JobLists
 from sluice.services.jobs import Jobs, Work
 from sluice.services.leases import Leases
+from sluice.services.ledger_book import LedgerBook
 from sluice.services.limits import Limits
 from sluice.services.listing import Lists
 from sluice.services.logins import Logins
@@ -55,20 +60,24 @@ from sluice.services.migration import MIGRATION, Migrate, Migrations
 from sluice.services.namespaces import Namespaces
 from sluice.services.operators import Operators
 from sluice.services.orgs import Orgs
+from sluice.services.price_refresh import REFRESH_PRICES, RefreshPrices
 from sluice.services.purge import PURGE, Purge
 from sluice.services.registration import Registrar
+from sluice.services.rollup_jobs import SUM_TOTALS
 from sluice.services.secret_ages import SecretAges
+from sluice.services.settings import SettingsCache
 from sluice.services.sharding import Sharding
+from sluice.services.shipped_prices import ShippedPrices
 from sluice.services.signing import KeySource, Signer, SigningKeys, parse_keys
 from sluice.services.taking import build_buckets
 from sluice.services.together import Together
 from sluice.services.tokens import Tokens
 from sluice.services.usage import Usage
+from sluice.timer import Timer
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-CONNECT_TIMEOUT_S: Final = 1
 # A new key signs within this time in every process; a token that none of the known keys signed has them read sooner.
 KEYS_MS: Final = 300_000
 KEYS_LOOKED_UP_MS: Final = 10_000
@@ -89,6 +98,8 @@ class Environment:
 
     `signing_secret`: of leases and cursors. `token_secret`: of callers' tokens. `operator_secret`: what an operator
     shows. `credentials_secret`: of the hashes of clients' secrets. `aged_secrets`: those whose age is watched.
+    `alert_topic`: where alerts are told; None for a process that tells of none.
+    `pricing_region`: where AWS's price list is asked; None for a process, or an environment, that does not ask.
     """
 
     name: str
@@ -100,6 +111,8 @@ class Environment:
     credentials_secret: str | None = None
     archive_bucket: str | None = None
     aged_secrets: tuple[str, ...] = ()
+    pricing_region: str | None = None
+    alert_topic: str | None = None
 
     @property
     def has_secrets(self) -> bool:
@@ -118,6 +131,8 @@ class Environment:
             credentials_secret=variables.get("SLUICE_CREDENTIALS_SECRET") or None,
             archive_bucket=variables.get("SLUICE_ARCHIVE_BUCKET") or None,
             aged_secrets=tuple(filter(None, variables.get("SLUICE_AGED_SECRETS", "").split(","))),
+            pricing_region=variables.get("SLUICE_PRICING_REGION") or None,
+            alert_topic=variables.get("SLUICE_ALERT_TOPIC") or None,
         )
 
 
@@ -143,12 +158,15 @@ class Services:
     daily: Daily
     entities: Entities
     growth: Growth
+    hold_explain: HoldExplain
+    holding: Holding
     job_lists: JobLists
     jobs: Jobs
     leases: Leases
     limits: Limits
     lists: Lists
     logins: Logins
+    money: Money
     migrations: Migrations
     namespaces: Namespaces
     operators: Operators
@@ -224,16 +242,7 @@ class PowertoolsMeter:
 
 
 def make_client(environment: Environment) -> "DynamoDBClient":
-    """One attempt per call: `repository/retries.py` decides what may be sent again."""
-    return boto3.client(
-        "dynamodb",
-        config=Config(
-            connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=environment.store_timeout_ms / 1000,
-            retries={"total_max_attempts": 1, "mode": "standard"},
-            tcp_keepalive=True,
-        ),
-    )
+    return table_client(environment.store_timeout_ms)
 
 
 def build_services(environment: Environment, client: "DynamoDBClient", meter: Meter) -> Services:
@@ -241,10 +250,15 @@ def build_services(environment: Environment, client: "DynamoDBClient", meter: Me
     configuration = Configuration(store, timer_ms, meter)
     effects = Effects(clock_ms, _random_below, new_token, meter)
     buckets = build_buckets(store, configuration, effects, timer_ms)
-    chains = Chains(configuration, buckets.memory.images, Registrar(store, configuration, effects))
+    registrar = Registrar(store, configuration, effects)
+    chains = Chains(configuration, buckets.memory.images, registrar)
+    settings = SettingsCache(store, timer_ms)
+    book = LedgerBook(store, settings, effects, timer_ms)
+    hold_book = HoldBook(store)
+    leases = Leases(store, Corrections(store, buckets.taker), effects, Freeing(hold_book, book, effects))
     jobs = Jobs(store, effects)
     # One for all of them: making a client costs more CPU than a request.
-    secrets_client = _bounded_client("secretsmanager", environment) if environment.has_secrets else None
+    secrets_client = _secrets_client(environment)
     signer = Signer(_key_source(environment.signing_secret, secrets_client))
     cursors = Cursors(signer)
     acquire = Acquire(configuration, chains, buckets.taker, run_all, meter)
@@ -258,6 +272,25 @@ def build_services(environment: Environment, client: "DynamoDBClient", meter: Me
     namespaces = Namespaces(store, jobs, effects, timer_ms)
     orgs = Orgs(store, namespaces, credentials, configuration, effects)
     archive = _archive(environment)
+    profile_source = inference_profiles(environment.store_timeout_ms)
+    foundations = Foundations(
+        profile_source,
+        registrar,
+        leases,
+        lists,
+        cursors,
+        jobs,
+        namespaces,
+        configuration,
+        settings,
+        book,
+        hold_book,
+        None if environment.alert_topic is None else alert_bus(environment.alert_topic, environment.store_timeout_ms),
+    )
+    money = build_money(store, effects, timer_ms, foundations)
+    explain = Explain(chains, buckets.writer, clock_ms)
+    idempotent = IdempotentAcquire(store, acquire, chains, together, effects)
+    allowances = Allowances(book, hold_book, money.reserves, settings, money.alerts)
     return Services(
         acquire=acquire,
         apps=Apps(store, orgs, credentials, lists, configuration, effects),
@@ -268,17 +301,20 @@ def build_services(environment: Environment, client: "DynamoDBClient", meter: Me
         confinement=Confinement(store),
         counting=Counting(store, namespaces, effects),
         credentials=credentials,
-        daily=Daily(jobs, effects),
-        explain=Explain(chains, buckets.writer, clock_ms),
-        idempotent_acquire=IdempotentAcquire(store, acquire, chains, together, effects),
+        daily=Daily(jobs, effects, _due_daily(environment)),
+        explain=explain,
+        hold_explain=HoldExplain(store, explain, chains, allowances),
+        holding=Holding(acquire, idempotent, chains, together, allowances, effects, timer_ms),
+        idempotent_acquire=idempotent,
         entities=Entities(store, configuration, clock_ms, _random_below, new_token),
         growth=Growth(store, buckets.writer, buckets.sharding, namespaces, effects),
         job_lists=JobLists(jobs, cursors),
         jobs=jobs,
-        leases=Leases(store, Corrections(store, buckets.taker), effects),
+        leases=leases,
         limits=Limits(store, configuration, clock_ms, _random_below, new_token),
         lists=lists,
         logins=Logins(store, credentials, client_secrets, tokens, acquire, effects),
+        money=money,
         migrations=Migrations(store, jobs, effects),
         namespaces=namespaces,
         operators=Operators(_key_source(environment.operator_secret, secrets_client)),
@@ -293,22 +329,33 @@ def build_services(environment: Environment, client: "DynamoDBClient", meter: Me
             MERGE_SHARDS: MergeShards(store, buckets.sharding),
             MIGRATION: Migrate(store, buckets.legacy, effects),
             PURGE: Purge(store, effects, archive),
+            **money.work,
+            **_refreshing(store, environment, effects),
         },
+    )
+
+
+def _due_daily(environment: Environment) -> dict[str, str]:
+    """By how the ids of its jobs begin."""
+    prices = {} if environment.pricing_region is None else {"prices": REFRESH_PRICES}
+    return {"merge": MERGE_SHARDS, "totals": SUM_TOTALS, **prices}
+
+
+def _refreshing(store: Store, environment: Environment, effects: Effects) -> dict[str, Work]:
+    """Nothing where the price list is not asked: no other process takes that kind up either."""
+    region = environment.pricing_region
+    return (
+        {} if region is None else {REFRESH_PRICES: RefreshPrices(store, price_list(region), ShippedPrices(), effects)}
     )
 
 
 def _archive(environment: Environment) -> S3Archive | None:
     bucket = environment.archive_bucket
-    return None if bucket is None else S3Archive(_bounded_client("s3", environment), bucket)
+    return None if bucket is None else S3Archive(bounded_client("s3", environment.store_timeout_ms), bucket)
 
 
-def _bounded_client(service: Literal["s3", "secretsmanager"], environment: Environment) -> Any:
-    config = Config(
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=environment.store_timeout_ms / 1000,
-        retries={"total_max_attempts": 2, "mode": "standard"},
-    )
-    return boto3.client(service, config=config)
+def _secrets_client(environment: Environment) -> Any:
+    return bounded_client("secretsmanager", environment.store_timeout_ms) if environment.has_secrets else None
 
 
 def _key_source(secret: str | None, client: Any) -> KeySource:
@@ -339,24 +386,7 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Timer:
-    """Ages by whichever clock went further: the wall clock may be set back, the monotonic one may stand still while
-    the machine does. So nothing that lives so and so long lives longer."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._age_ns = 0
-        self._monotonic_ns, self._wall_ns = time.monotonic_ns(), time.time_ns()
-
-    def __call__(self) -> int:
-        with self._lock:
-            monotonic_ns, wall_ns = time.monotonic_ns(), time.time_ns()
-            self._age_ns += max(monotonic_ns - self._monotonic_ns, wall_ns - self._wall_ns)
-            self._monotonic_ns, self._wall_ns = monotonic_ns, wall_ns
-            return self._age_ns // 1_000_000
-
-
-timer_ms: Final = _Timer()
+timer_ms: Final = Timer()
 
 
 def _sleep_ms(duration_ms: int) -> None:

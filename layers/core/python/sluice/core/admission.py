@@ -7,6 +7,7 @@ from typing import Final
 
 from sluice.core import bucket as math
 from sluice.core.errors import LimitExceeded, NeverAdmissible, NoLimits, UnknownLimit, Violation
+from sluice.core.holds import Hold
 from sluice.core.lease import LeaseMember
 from sluice.core.levels import Level, LimitLevel
 from sluice.core.limits import Limit, LimitSet
@@ -18,13 +19,17 @@ CHAIN_MAX: Final = 4
 
 @dataclass(frozen=True)
 class Admission:
-    """An admitted request. `degraded`: let through unchecked because the table did not answer."""
+    """An admitted request. `degraded`: let through unchecked because the table did not answer.
+
+    `hold`: what hard budgets hold for it; None where there are none.
+    """
 
     namespace: str
     entity: str
     resource: str
     consumed: Mapping[str, int]
     degraded: bool = False
+    hold: Hold | None = None
     measure: Callable[[], tuple[Level, ...]] = field(default=tuple, repr=False, compare=False)
     list_members: Callable[[], tuple[LeaseMember, ...]] = field(default=tuple, repr=False, compare=False)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from sluice.core.budget import DEFAULTS
 from sluice.core.limits import Scope
 
 SYSTEM_SUBJECT: Final = "$SYSTEM"
@@ -24,6 +25,16 @@ class Action(StrEnum):
     APP_PUT = "app.put"
     APP_DELETE = "app.delete"
     CREDENTIALS_ROTATE = "credentials.rotate"
+    LABEL_PUT = "label.put"
+    LABEL_DELETE = "label.delete"
+    PROFILE_PUT = "inference_profile.put"
+    PROFILE_DELETE = "inference_profile.delete"
+    PRICE_PUT = "price.put"
+    PRICE_DELETE = "price.delete"
+    SELECTION_OVERRIDE_PUT = "selection_override.put"
+    SELECTION_OVERRIDE_DELETE = "selection_override.delete"
+    BUDGET_PUT = "budget.put"
+    BUDGET_DELETE = "budget.delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +64,20 @@ def limits_target(scope: Scope) -> str:
 
 def entity_target(entity: str) -> str:
     return f"entities/{entity}"
+
+
+def budget_subject(entity: str) -> str:
+    """The defaults of an org are a matter of its system."""
+    return SYSTEM_SUBJECT if entity == DEFAULTS else entity
+
+
+def budget_target(entity: str) -> str:
+    return f"budgets/{entity}"
+
+
+def override_target(entity: str) -> str:
+    return f"selection/override?entity={entity}"
+
+
+def price_target(model_id: str) -> str:
+    return f"prices?model_id={model_id}"

@@ -95,6 +95,54 @@ class TooManyRequests(SluiceError):
         self.retry_after_ms = retry_after_ms
 
 
+class RequestIdConflict(SluiceError):
+    """The request id was used before, with another body. Nothing was counted."""
+
+    def __init__(self) -> None:
+        super().__init__("this request id was used before, with another body")
+
+
+class PriceMissing(SluiceError):
+    """Nobody knows what the call costs. `what`: the model, label or kinds of tokens without a price."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"there is no price for {what}")
+
+
+class UnknownLabel(SluiceError):
+    """A label that resolves to no model, or that is not in the ordering where it must be."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(f"{field}: {detail}")
+        self.field = field
+
+
+class NoTotals(SluiceError):
+    """Totals are kept for apps and for the org, not for whom was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("totals are kept for apps and for the org only")
+
+
+@dataclass(frozen=True, slots=True)
+class SpentLabel:
+    """A label whose quota of the day is spent."""
+
+    label: str
+    spent_usd_micros: int
+    quota_usd_micros: int
+
+
+class AllQuotasExceeded(SluiceError):
+    """No label of the ordering has anything left before the next local midnight."""
+
+    def __init__(self, resets_at_ms: int, retry_after_ms: int, labels: Sequence[SpentLabel]) -> None:
+        super().__init__("the quotas of all labels are spent for today")
+        self.resets_at_ms = resets_at_ms
+        self.retry_after_ms = retry_after_ms
+        self.labels = tuple(labels)
+
+
 class NoLimits(SluiceError):
     """No limit at all is defined for this entity and resource."""
 
@@ -142,6 +190,64 @@ class LimitExceeded(SluiceError):
         self.levels = tuple(levels)
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetViolation:
+    """A hard limit of a budget that has no room for what was asked. `used` contains what is held.
+
+    `period`: day or month. `unit`: of all the amounts.
+    """
+
+    entity: str
+    period: str
+    dimension: str
+    limit: int
+    used: int
+    held: int
+    requested: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What would be admitted instead. `kind`: max_output_tokens or label."""
+
+    kind: str
+    value: int | str
+
+
+class BudgetExceeded(SluiceError):
+    """Refused by a hard budget. Waiting helps only when the periods are over; trying again before is of no use."""
+
+    def __init__(
+        self, violations: Sequence[BudgetViolation], resets_at_ms: int, remedies: Sequence[Remedy] = ()
+    ) -> None:
+        super().__init__("a budget has no room for this")
+        self.violations = tuple(violations)
+        self.resets_at_ms = resets_at_ms
+        self.remedies = tuple(remedies)
+
+
+class NeverWithinBudget(SluiceError):
+    """The amount is above a whole limit, or the limit is zero: waiting for the next period does not help."""
+
+    def __init__(self, violations: Sequence[BudgetViolation], remedies: Sequence[Remedy] = ()) -> None:
+        first = violations[0]
+        super().__init__(
+            f"{first.requested} {first.unit} can never be admitted: the {first.period}'s limit of {first.entity} is "
+            f"{first.limit}"
+        )
+        self.violations = tuple(violations)
+        self.remedies = tuple(remedies)
+
+
+class ReserveRequired(SluiceError):
+    """A hard budget must know before what a call may take at most. `dimensions`: those without an amount."""
+
+    def __init__(self, dimensions: Sequence[str]) -> None:
+        super().__init__(f"a hard budget needs `reserve` with amounts of: {', '.join(dimensions)}")
+        self.dimensions = tuple(dimensions)
+
+
 class Contended(SluiceError):
     """Too many writers on the same items: nothing was decided, and a short wait helps."""
 
@@ -152,6 +258,13 @@ class Contended(SluiceError):
 
 class Unavailable(SluiceError):
     """The table does not answer. The only error that may open the gate under `on_unavailable: allow`."""
+
+
+class ModelsUnavailable(Unavailable):
+    """AWS does not answer which models an inference profile has."""
+
+    def __init__(self) -> None:
+        super().__init__("AWS does not answer which models an inference profile has")
 
 
 class SigningUnavailable(SluiceError):

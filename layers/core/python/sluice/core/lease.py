@@ -29,7 +29,10 @@ class LeaseMember:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """An admitted acquire of `entity`. `consumed`: what was asked for, in whole tokens."""
+    """An admitted acquire of `entity`. `consumed`: what was asked for, in whole tokens.
+
+    `holds`: hard budgets hold something for it, under its id.
+    """
 
     lease_id: str
     namespace: str
@@ -38,3 +41,4 @@ class Lease:
     consumed: Mapping[str, int]
     members: tuple[LeaseMember, ...]
     expires_at_ms: int
+    holds: bool = False

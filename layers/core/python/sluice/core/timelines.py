@@ -52,9 +52,27 @@ def upcoming(timeline: Timeline[T], now_ms: int) -> From[T] | None:
     return last if len(timeline) > len(_begun(timeline, now_ms)) else None
 
 
+def day_of(zones: Zones, at_ms: int, calendar: Calendar) -> int:
+    """By the zone in force then, and never before the last day of an earlier zone."""
+    begun = _begun(zones, at_ms)
+    ends_ms = [*(one.from_ms - 1 for one in begun[1:]), at_ms]
+    return max(calendar.day(zone.value, end_ms) for zone, end_ms in zip(begun, ends_ms, strict=True))
+
+
+def day_starts_ms(zones: Zones, day: int, calendar: Calendar) -> int:
+    """The first instant of that day or, where no instant belongs to it, of the next that there is."""
+    first, *later_zones = zones
+    starts_ms = [calendar.starts_ms(first.value, day)]
+    starts_ms += [max(calendar.starts_ms(zone.value, day), zone.from_ms) for zone in later_zones]
+    return next(
+        (start_ms for start_ms, later in zip(starts_ms, zones[1:], strict=False) if start_ms < later.from_ms),
+        starts_ms[-1],
+    )
+
+
 def next_midnight_ms(zones: Zones, at_ms: int, calendar: Calendar) -> int:
     """The first start of a day then or later. A day is never before the last day of an earlier zone."""
-    today = _day(zones, at_ms - 1, calendar)
+    today = day_of(zones, at_ms - 1, calendar)
     starts_ms = [max(calendar.starts_ms(zone.value, today + 1), zone.from_ms, at_ms) for zone in zones]
     # In the first zone that is still in force when it starts there.
     return next(
@@ -77,9 +95,3 @@ def settled(timeline: Timeline[T], now_ms: int) -> Timeline[T]:
 
 def _begun(timeline: Timeline[T], at_ms: int) -> Timeline[T]:
     return timeline[:1] + tuple(one for one in timeline[1:] if one.from_ms <= at_ms)
-
-
-def _day(zones: Zones, at_ms: int, calendar: Calendar) -> int:
-    begun = _begun(zones, at_ms)
-    ends_ms = [*(one.from_ms - 1 for one in begun[1:]), at_ms]
-    return max(calendar.day(zone.value, end_ms) for zone, end_ms in zip(begun, ends_ms, strict=True))

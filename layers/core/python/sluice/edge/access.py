@@ -24,6 +24,7 @@ class Scope(Enum):
     QUERY_ENTITY = "the entity in the query: an app's own, or one below it"
     PUT_ENTITY = "the entity in the path, which may be new: the service confines it"
     BODY_ENTITY = "the entity in the body, which the service confines"
+    QUERY_APP = "the app in the query, an app's own; without one, the whole org: the service confines it"
     LEASE = "the entity of the lease in the body, which the route confines"
 
 
@@ -52,6 +53,10 @@ _PATH_ENTITY: Final = _to(_A, _P, scope=Scope.PATH_ENTITY)
 _QUERY_ENTITY: Final = _to(_A, _P, scope=Scope.QUERY_ENTITY)
 _TAKING: Final = _to(_A, _P, scope=Scope.BODY_ENTITY, closed=False)
 _LEASE: Final = _to(_A, _P, scope=Scope.LEASE, closed=False)
+# About the entity in the body or the query, or else about the caller itself. Money is closed while nobody can tell.
+_REPORTING: Final = _to(_A, _P, scope=Scope.BODY_ENTITY)
+_QUERY_APP: Final = _to(_A, _P, scope=Scope.QUERY_APP)
+_READING: Final = _to(_A, _P, scope=Scope.CALLER)
 
 _LIMITS_OF_ENTITY: Final = "/v1/limits/entities/<entity>/<resource>"
 _APP: Final = "/v1/orgs/<org>/apps/<app>"
@@ -103,6 +108,39 @@ ACCESS: Final[Mapping[tuple[str, str], Access]] = {
     ("GET", "/v1/jobs"): _ANY_JOB,
     ("GET", "/v1/jobs/<job>"): _ANY_JOB,
     ("POST", "/v1/migrations"): _REGISTRY,
+    # Labels, profiles and prices.
+    ("GET", "/v1/labels"): _READING,
+    ("GET", "/v1/labels/<label>"): _NAMESPACE,
+    ("PUT", "/v1/labels/<label>"): _NAMESPACE,
+    ("DELETE", "/v1/labels/<label>"): _NAMESPACE,
+    ("GET", "/v1/inference-profiles"): _QUERY_APP,
+    ("GET", "/v1/inference-profiles/<label>"): _QUERY_APP,
+    ("PUT", "/v1/inference-profiles/<label>"): _QUERY_APP,
+    ("DELETE", "/v1/inference-profiles/<label>"): _QUERY_APP,
+    ("GET", "/v1/prices"): _READING,
+    ("PUT", "/v1/prices"): _NAMESPACE,
+    ("DELETE", "/v1/prices"): _NAMESPACE,
+    ("POST", "/v1/prices/quote"): _READING,
+    # What was used, and what may be.
+    ("POST", "/v1/usage"): _REPORTING,
+    ("POST", "/v1/usage/batch"): _REPORTING,
+    ("GET", "/v1/selection"): _QUERY_ENTITY,
+    ("PUT", "/v1/selection/override"): _REPORTING,
+    ("DELETE", "/v1/selection/override"): _QUERY_ENTITY,
+    ("GET", "/v1/aggregates"): _QUERY_ENTITY,
+    ("POST", "/v1/aggregates/rollup"): _NAMESPACE,
+    ("GET", "/v1/events"): _QUERY_ENTITY,
+    # Budgets.
+    ("GET", "/v1/budgets"): _READING,
+    ("GET", "/v1/budgets/_default_"): _NAMESPACE,
+    ("PUT", "/v1/budgets/_default_"): _NAMESPACE,
+    ("DELETE", "/v1/budgets/_default_"): _NAMESPACE,
+    ("GET", "/v1/budgets/<entity>"): _PATH_ENTITY,
+    ("PUT", "/v1/budgets/<entity>"): _NAMESPACE,
+    ("DELETE", "/v1/budgets/<entity>"): _NAMESPACE,
+    ("GET", "/v1/budgets/<entity>/alerts"): _PATH_ENTITY,
+    ("POST", "/v1/budgets/<entity>/refresh"): _NAMESPACE,
+    ("POST", "/v1/budgets/refresh"): _NAMESPACE,
     # Taking and returning tokens.
     ("POST", "/v1/acquire"): _TAKING,
     ("POST", "/v1/explain"): _TAKING,

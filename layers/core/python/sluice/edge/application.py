@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -19,15 +19,12 @@ from sluice.core.identity import Claims, Role
 from sluice.core.signals import Meter, Signal
 from sluice.edge.access import ACCESS, Access, Scope
 from sluice.edge.models import ID_PATTERN
-from sluice.edge.problems import INTERNAL, Problem, RequestRejected, invalid_request, problem_of
+from sluice.edge.problems import INTERNAL, Problem, RequestRejected, problem_of
 from sluice.edge.requests import parse_json, path_of, with_plain_body
+from sluice.edge.validation import validation_problem
 from sluice.services.confinement import Confinement
 from sluice.shell import logger, metrics
 
-# Clients choose names of fields, so what is repeated to them is bounded.
-_ERRORS_MAX: Final = 10
-_FIELD_NAME_MAX: Final = 200
-_LOCATIONS: Final = frozenset({"body", "header", "path", "query"})
 _NOTHING_HERE: Final = Problem(HTTPStatus.NOT_FOUND, "not-found", "there is nothing at this path")
 
 Event = Mapping[str, Any]
@@ -133,7 +130,7 @@ class Application:
         handlers: dict[type[Exception], Callable[[Any], Response[str]]] = {
             SluiceError: self._on_error,
             NotFoundError: lambda _error: self._answer(_NOTHING_HERE),
-            RequestValidationError: lambda error: self._answer(_validation_problem(error.errors())),
+            RequestValidationError: lambda error: self._answer(validation_problem(error.errors())),
             Exception: self._on_bug,
         }
         self._resolver.exception_handler_manager.update_exception_handlers(handlers)
@@ -215,18 +212,3 @@ def _to_answer(response: Response[str]) -> Answer:
         "headers": headers,
         "isBase64Encoded": False,
     }
-
-
-def _validation_problem(found: Sequence[Any]) -> Problem:
-    """Names the field, never the value: it may be a secret that was put into the wrong place."""
-    if found[0]["type"] == "json_invalid":
-        return invalid_request("body", "is not a JSON object")
-    named = [{"field": _field_name(error["loc"]), "detail": str(error["msg"])} for error in found[:_ERRORS_MAX]]
-    first = named[0]
-    return invalid_request(first["field"], first["detail"], named if len(named) > 1 else ())
-
-
-def _field_name(location: Sequence[str | int]) -> str:
-    inside = location[1:] if location and location[0] in _LOCATIONS else location
-    parts = [str(part) for part in inside if part != "[key]"]
-    return ".".join(parts)[:_FIELD_NAME_MAX] or "body"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sluice.edge.problems import CONTENT_TYPE
 
-_PROBLEM_SCHEMA: Final = {
+PROBLEM_SCHEMA: Final = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "request_id"],
     "properties": {
@@ -42,6 +42,6 @@ def problems(*kinds: tuple[HTTPStatus, str]) -> dict[int, Any]:
     for status, kind in kinds:
         described.setdefault(status.value, []).append(kind)
     return {
-        status: {"description": ", ".join(names), "content": {CONTENT_TYPE: {"schema": _PROBLEM_SCHEMA}}}
+        status: {"description": ", ".join(names), "content": {CONTENT_TYPE: {"schema": PROBLEM_SCHEMA}}}
         for status, names in described.items()
     }

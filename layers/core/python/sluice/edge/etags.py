@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from sluice.core.labels import InferenceProfile, LabelDefinition
 from sluice.repository.items import Entity, StoredLimits
+from sluice.repository.ledger_items import Ledger
 from sluice.repository.orgs import App, Org
 
 T = TypeVar("T")
@@ -32,6 +34,19 @@ def app_etag(app: App) -> str:
     return _tag(app.created_at_ms, app.version)
 
 
+def label_etag(label: LabelDefinition) -> str:
+    return _tag(label.created_at_ms, label.version)
+
+
+def profile_etag(profile: InferenceProfile) -> str:
+    return _tag(profile.created_at_ms, profile.version)
+
+
+def budget_etag(ledger: Ledger) -> str:
+    """Of what was asked: counters do not move it."""
+    return _tag(ledger.created_at_ms, ledger.own_version)
+
+
 def limits_if_match(header: str | None) -> Callable[[StoredLimits | None], bool]:
     return _precondition(header, limits_etag)
 
@@ -46,6 +61,18 @@ def org_if_match(header: str | None) -> Callable[[Org | None], bool]:
 
 def app_if_match(header: str | None) -> Callable[[App | None], bool]:
     return _precondition(header, app_etag)
+
+
+def label_if_match(header: str | None) -> Callable[[LabelDefinition | None], bool]:
+    return _precondition(header, label_etag)
+
+
+def profile_if_match(header: str | None) -> Callable[[InferenceProfile | None], bool]:
+    return _precondition(header, profile_etag)
+
+
+def budget_if_match(header: str | None) -> Callable[[Ledger | None], bool]:
+    return _precondition(header, budget_etag)
 
 
 def _tag(created_at_ms: int, version: int) -> str:

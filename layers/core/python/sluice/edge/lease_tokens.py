@@ -20,7 +20,8 @@ _PLAIN: Final = b"j"
 _PACKED: Final = b"z"
 # Far above what the largest lease unpacks to.
 _UNPACKED_BYTES_MAX: Final = 64 * 1024
-_VERSION: Final = 2
+_PLAIN_LEASE: Final = 2
+_LEASE_WITH_HOLD: Final = 3
 
 
 def write_token(signer: Signer, lease: Lease) -> str:
@@ -35,7 +36,7 @@ def write_token(signer: Signer, lease: Lease) -> str:
 def _signed(signer: Signer, lease: Lease) -> str:
     names = list(lease.consumed)
     content = [
-        _VERSION,
+        _LEASE_WITH_HOLD if lease.holds else _PLAIN_LEASE,
         lease.lease_id,
         lease.entity,
         lease.resource,
@@ -90,7 +91,7 @@ def _unpacked(payload: bytes) -> bytes:
 
 def _read_lease(namespace: str, content: Any) -> Lease:
     version, lease_id, entity, resource, expires_at_ms, names, consumed, members = content
-    if version != _VERSION:
+    if version not in (_PLAIN_LEASE, _LEASE_WITH_HOLD):
         raise ValueError("another version")
     return Lease(
         lease_id=_text(lease_id),
@@ -100,6 +101,7 @@ def _read_lease(namespace: str, content: Any) -> Lease:
         consumed=_amounts(names, consumed),
         members=tuple(_read_member(member, names) for member in members),
         expires_at_ms=_whole(expires_at_ms),
+        holds=version == _LEASE_WITH_HOLD,
     )
 
 

@@ -7,8 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from sluice.core.limits import AMOUNT_MAX, LIMIT_NAME_PATTERN, LIMITS_MAX, PERIOD_MAX_S, Limit, define_limit
 
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$"
+REGION_PATTERN: Final = r"^[a-z]{2,8}(-[a-z]{2,16}){1,3}-[0-9]{1,2}$"
+MODEL_ID_PATTERN: Final = r"^[!-~]{1,256}$"
 
 Id = Annotated[str, Field(pattern=ID_PATTERN, max_length=128)]
+ModelId = Annotated[str, Field(pattern=MODEL_ID_PATTERN, max_length=256)]
 LimitName = Annotated[str, Field(pattern=f"^{LIMIT_NAME_PATTERN}$")]
 Amount = Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
 Quantity = Annotated[int, Field(ge=1, le=AMOUNT_MAX)]

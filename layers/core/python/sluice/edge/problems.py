@@ -1,7 +1,7 @@
 """Problem documents (RFC 9457): the one place where errors become HTTP."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -27,8 +27,8 @@ class Problem:
     members: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def response(self, request_id: str) -> Response[str]:
-        body = {
+    def document(self, request_id: str) -> dict[str, Any]:
+        return {
             "type": TYPE_PREFIX + self.kind,
             "title": self.kind.replace("-", " ").capitalize(),
             "status": self.status.value,
@@ -36,10 +36,12 @@ class Problem:
             "request_id": request_id,
             **self.members,
         }
+
+    def response(self, request_id: str) -> Response[str]:
         return Response(
             status_code=self.status.value,
             content_type=CONTENT_TYPE,
-            body=json.dumps(body),
+            body=json.dumps(self.document(request_id)),
             headers=dict(self.headers),
         )
 
@@ -75,12 +77,14 @@ UNAUTHORIZED: Final = Problem(
 )
 WRONG_CREDENTIALS: Final = replace(UNAUTHORIZED, detail=str(errors.WrongCredentials()))
 AMBIGUOUS: Final = replace(UNAVAILABLE, detail="the table does not answer; the request may have been applied")
+MODELS_UNAVAILABLE: Final = replace(UNAVAILABLE, detail=str(errors.ModelsUnavailable()))
 # Those that always read the same.
 _FIXED: Final[Mapping[type, Problem]] = {
     errors.Unauthorized: UNAUTHORIZED,
     errors.WrongCredentials: WRONG_CREDENTIALS,
     errors.Unavailable: UNAVAILABLE,
     errors.Ambiguous: AMBIGUOUS,
+    errors.ModelsUnavailable: MODELS_UNAVAILABLE,
 }
 
 
@@ -94,6 +98,9 @@ _PLAIN: Final[Mapping[type[errors.SluiceError], tuple[HTTPStatus, str]]] = {
     errors.Suspended: (HTTPStatus.FORBIDDEN, "suspended"),
     errors.IdTaken: (HTTPStatus.CONFLICT, "id-taken"),
     errors.RotationConflict: (HTTPStatus.CONFLICT, "rotation-conflict"),
+    errors.RequestIdConflict: (HTTPStatus.CONFLICT, "request-id-conflict"),
+    errors.PriceMissing: (HTTPStatus.UNPROCESSABLE_ENTITY, "price-missing"),
+    errors.NoTotals: (HTTPStatus.UNPROCESSABLE_ENTITY, "no-totals"),
 }
 # Those that ask to wait.
 _WAITS: Final[Mapping[type[errors.SluiceError], str]] = {
@@ -118,6 +125,9 @@ def problem_of(error: errors.SluiceError) -> Problem:
     if blamed is not None:
         status, kind, field_name = blamed
         return Problem(status, kind, str(error), {"field": field_name})
+    refused = _MONEY.get(type(error))
+    if refused is not None:
+        return refused(error)
     match error:
         case errors.UnknownLimit():
             problem = Problem(HTTPStatus.BAD_REQUEST, "unknown-limit", str(error), {"field": error.field})
@@ -136,6 +146,8 @@ def problem_of(error: errors.SluiceError) -> Problem:
             members = {"retry_after_ms": error.retry_after_ms}
             headers = retry_headers(error.retry_after_ms)
             problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, _WAITS[type(error)], str(error), members, headers)
+        case errors.UnknownLabel():
+            problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "unknown-label", str(error), {"field": error.field})
         case errors.SigningUnavailable():
             problem = replace(UNAVAILABLE, detail=str(error))
         case _:
@@ -168,6 +180,49 @@ def _limit_exceeded(error: errors.LimitExceeded) -> dict[str, Any]:
             ),
         ],
     }
+
+
+def _all_quotas_exceeded(error: errors.AllQuotasExceeded) -> Problem:
+    members = {
+        "resets_at": rfc3339(error.resets_at_ms),
+        "retry_after_ms": error.retry_after_ms,
+        "labels": [asdict(label) for label in error.labels],
+    }
+    headers = retry_headers(error.retry_after_ms)
+    return Problem(HTTPStatus.TOO_MANY_REQUESTS, "all-quotas-exceeded", str(error), members, headers)
+
+
+def _budget_exceeded(error: errors.BudgetExceeded) -> Problem:
+    """Without Retry-After: a client that waits for seconds is only refused again."""
+    members = {
+        "resets_at": rfc3339(error.resets_at_ms),
+        "violations": [asdict(violation) for violation in error.violations],
+        "remedies": [asdict(remedy) for remedy in error.remedies],
+    }
+    headers = {"x-should-retry": "false"}
+    return Problem(HTTPStatus.TOO_MANY_REQUESTS, "budget-exceeded", str(error), members, headers)
+
+
+def _never_within_budget(error: errors.NeverWithinBudget) -> Problem:
+    members = {
+        "violations": [asdict(violation) for violation in error.violations],
+        "remedies": [asdict(remedy) for remedy in error.remedies],
+    }
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "never-admissible", str(error), members)
+
+
+def _reserve_required(error: errors.ReserveRequired) -> Problem:
+    members = {"dimensions": list(error.dimensions)}
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "reserve-required", str(error), members)
+
+
+# Refusals about money.
+_MONEY: Final[Mapping[type[errors.SluiceError], Callable[[Any], Problem]]] = {
+    errors.AllQuotasExceeded: _all_quotas_exceeded,
+    errors.BudgetExceeded: _budget_exceeded,
+    errors.NeverWithinBudget: _never_within_budget,
+    errors.ReserveRequired: _reserve_required,
+}
 
 
 def rfc3339(time_ms: int) -> str:

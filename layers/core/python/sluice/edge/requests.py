@@ -9,6 +9,9 @@ from typing import Any, Final, NoReturn
 from sluice.edge.problems import Problem, RequestRejected, invalid_request
 
 BODY_BYTES_MAX: Final = 64 * 1024
+# A hundred events, of which each could be as large as one alone is.
+USAGE_BATCH: Final = "/v1/usage/batch"
+LARGE_BODIES: Final[Mapping[str, int]] = {USAGE_BATCH: 1024 * 1024}
 JSON_MEDIA_TYPE: Final = "application/json"
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
@@ -24,10 +27,14 @@ def with_plain_body(event: Mapping[str, Any]) -> dict[str, Any]:
     if event["requestContext"]["http"]["method"] not in _METHODS_WITH_BODY:
         return {**event, "body": None, "isBase64Encoded": False}
     raw = _body_bytes(event)
-    if len(raw) > BODY_BYTES_MAX:
-        detail = f"a body may have {BODY_BYTES_MAX} bytes at most"
+    bytes_max = LARGE_BODIES.get(path_of(event), BODY_BYTES_MAX)
+    if len(raw) > bytes_max:
+        detail = f"a body may have {bytes_max} bytes at most"
         raise RequestRejected(Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload-too-large", detail))
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    if not raw and "content-type" not in headers:
+        # Some routes are told all they need by their path. Clients send no type of what they do not send.
+        return {**event, "headers": {**headers, "content-type": JSON_MEDIA_TYPE}, "body": "", "isBase64Encoded": False}
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON_MEDIA_TYPE:
         detail = f"content-type must be {JSON_MEDIA_TYPE}"

@@ -3,7 +3,7 @@
 from sluice.repository import keys, schema
 from sluice.repository.audit import Image
 from sluice.repository.items import Bucket, Entity, encode_entity
-from sluice.repository.requests import DeleteRequest, QueryRequest, TransactWrite
+from sluice.repository.requests import CheckRequest, DeleteRequest, QueryRequest, TransactWrite
 from sluice.repository.wire import Item, Value
 
 
@@ -30,6 +30,11 @@ def entity_unchanged(namespace: str, seen: Entity) -> TransactWrite:
     condition, values = _as_seen(seen)
     key: Item = {**keys.entity(namespace, seen.entity).attributes}
     return {"ConditionCheck": {"Key": key, "ConditionExpression": condition, "ExpressionAttributeValues": values}}
+
+
+def entity_exists(namespace: str, entity_id: str) -> CheckRequest:
+    key: Item = {**keys.entity(namespace, entity_id).attributes}
+    return {"Key": key, "ConditionExpression": "attribute_exists(PK)"}
 
 
 def entity_image(entity: Entity) -> Image:

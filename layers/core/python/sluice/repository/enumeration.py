@@ -3,6 +3,7 @@
 from typing import Final
 
 from sluice.repository import keys, schema
+from sluice.repository.counters import COST_SHARD
 from sluice.repository.items import BUCKET
 from sluice.repository.requests import QueryRequest, ScanRequest
 from sluice.repository.wire import Item, Value
@@ -56,6 +57,18 @@ def split_buckets_scan(start: Item | None, limit: int) -> ScanRequest:
         "FilterExpression": "kind = :bucket AND #shard = :first AND shard_count > :whole",
         "ExpressionAttributeNames": {"#shard": "shard"},
         "ExpressionAttributeValues": {":bucket": BUCKET, ":first": 0, ":whole": 1},
+        "Limit": limit,
+    }
+    if start is not None:
+        request["ExclusiveStartKey"] = start
+    return request
+
+
+def changed_shards_scan(since_ms: int, start: Item | None, limit: int) -> ScanRequest:
+    """Looks at that many items of the whole table and finds the counter shards that grew since then."""
+    request: ScanRequest = {
+        "FilterExpression": "kind = :shard AND updated_at >= :since",
+        "ExpressionAttributeValues": {":shard": COST_SHARD, ":since": since_ms},
         "Limit": limit,
     }
     if start is not None:

@@ -6,7 +6,7 @@ from typing import Final
 from sluice.repository import schema
 from sluice.repository.keys import Key
 from sluice.repository.requests import UpdateRequest
-from sluice.repository.wire import Value
+from sluice.repository.wire import Item, Value
 
 _NAMES_AND_VALUES: Final = re.compile(r":\w+|\bb_\w+")
 
@@ -39,6 +39,13 @@ class Expression:
         if self.names:
             request["ExpressionAttributeNames"] = self.names
         return request
+
+
+def assigned(attributes: Item) -> tuple[dict[str, str], str, dict[str, Value]]:
+    """The names, the clause and the values that set these attributes, under aliases that begin with `s`."""
+    names = {f"#s{number}": attribute for number, attribute in enumerate(attributes)}
+    values: dict[str, Value] = {f":s{number}": content for number, content in enumerate(attributes.values())}
+    return names, ", ".join(f"#s{number} = :s{number}" for number in range(len(attributes))), values
 
 
 def compacted(request: UpdateRequest) -> UpdateRequest:

@@ -73,8 +73,10 @@ def bucket_indexes(
 ) -> dict[str, str]:
     name = _bucket_resource(resource, call_fingerprint)
     return {
-        **_index(schema.GSI2, buckets_of_resource(namespace, resource), f"BUCKET#{encode(entity_id)}#{shard}"),
-        **_index(schema.GSI3, buckets_of(namespace, entity_id), f"BUCKET#{name}#{shard}"),
+        **index_attributes(
+            schema.GSI2, buckets_of_resource(namespace, resource), f"BUCKET#{encode(entity_id)}#{shard}"
+        ),
+        **index_attributes(schema.GSI3, buckets_of(namespace, entity_id), f"BUCKET#{name}#{shard}"),
         **namespace_index(namespace, bucket(namespace, entity_id, resource, shard, call_fingerprint)),
     }
 
@@ -104,7 +106,7 @@ def usage_indexes(name: SnapshotName) -> dict[str, str]:
     """GSI2 lists the usage of a resource, by window."""
     sk = f"USAGE#{name.window.value}#{_window_start(name)}#{encode(name.entity)}"
     return {
-        **_index(schema.GSI2, buckets_of_resource(name.namespace, name.resource), sk),
+        **index_attributes(schema.GSI2, buckets_of_resource(name.namespace, name.resource), sk),
         **namespace_index(name.namespace, usage(name)),
     }
 
@@ -122,9 +124,11 @@ def limits_indexes(namespace: str, scope: Scope) -> dict[str, str]:
     """GSI3 lists the resources that have limits, and the entities that have limits of their own for a resource."""
     indexes = namespace_index(namespace, limits(namespace, scope))
     if scope.entity is not None:
-        indexes |= _index(schema.GSI3, entities_with_limits(namespace, str(scope.resource)), encode(scope.entity))
+        indexes |= index_attributes(
+            schema.GSI3, entities_with_limits(namespace, str(scope.resource)), encode(scope.entity)
+        )
     elif scope.resource is not None:
-        indexes |= _index(schema.GSI3, resources_with_limits(namespace), encode(scope.resource))
+        indexes |= index_attributes(schema.GSI3, resources_with_limits(namespace), encode(scope.resource))
     return indexes
 
 
@@ -136,11 +140,11 @@ def entity_indexes(namespace: str, entity_id: str, parent: str | None) -> dict[s
     """GSI1 lists the children of a parent; GSI3 all entities, spread by a checksum of their id."""
     partition = zlib.crc32(encode(entity_id).encode()) % NAMESPACE_PARTITIONS
     indexes = {
-        **_index(schema.GSI3, entities_of(namespace, partition), encode(entity_id)),
+        **index_attributes(schema.GSI3, entities_of(namespace, partition), encode(entity_id)),
         **namespace_index(namespace, entity(namespace, entity_id)),
     }
     if parent is not None:
-        indexes |= _index(schema.GSI1, children(namespace, parent), f"CHILD#{encode(entity_id)}")
+        indexes |= index_attributes(schema.GSI1, children(namespace, parent), f"CHILD#{encode(entity_id)}")
     return indexes
 
 
@@ -177,7 +181,7 @@ def app_settings(namespace: str, app: str) -> Key:
 def app_indexes(namespace: str, app: str) -> dict[str, str]:
     """GSI3 lists the apps of a namespace."""
     return {
-        **_index(schema.GSI3, apps_of(namespace), encode(app)),
+        **index_attributes(schema.GSI3, apps_of(namespace), encode(app)),
         **namespace_index(namespace, app_settings(namespace, app)),
     }
 
@@ -229,7 +233,7 @@ def job(namespace: str, job_id: str) -> Key:
 
 def open_job_index(job_id: str) -> dict[str, str]:
     """GSI3 lists the jobs that are not done."""
-    return _index(schema.GSI3, OPEN_JOBS, encode(job_id))
+    return index_attributes(schema.GSI3, OPEN_JOBS, encode(job_id))
 
 
 def jobs_of(namespace: str) -> str:
@@ -270,7 +274,7 @@ def namespace_partitions(namespace: str) -> list[str]:
 def namespace_index(namespace: str, key: Key) -> dict[str, str]:
     """GSI4 finds all items of a namespace. Spread over partitions, by a checksum that is the same in every process."""
     partition = zlib.crc32(key.pk.encode()) % NAMESPACE_PARTITIONS
-    return _index(schema.GSI4, f"{encode(namespace)}#{partition}", key.pk)
+    return index_attributes(schema.GSI4, f"{encode(namespace)}#{partition}", key.pk)
 
 
 def _bucket_resource(resource: str, call_fingerprint: str | None) -> str:
@@ -282,7 +286,7 @@ def _window_start(name: SnapshotName) -> str:
     return f"{starts:%Y%m%dT%H}" if name.window is Window.HOUR else f"{starts:%Y%m%d}"
 
 
-def _index(name: str, pk: str, sk: str) -> dict[str, str]:
+def index_attributes(name: str, pk: str, sk: str) -> dict[str, str]:
     return {schema.index_partition_key(name): pk, schema.index_sort_key(name): sk}
 
 

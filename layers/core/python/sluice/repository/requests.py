@@ -15,7 +15,7 @@ class PutRequest(TypedDict):
 class UpdateRequest(TypedDict):
     Key: Item
     UpdateExpression: str
-    ConditionExpression: str
+    ConditionExpression: NotRequired[str]
     ExpressionAttributeNames: NotRequired[dict[str, str]]
     ExpressionAttributeValues: NotRequired[dict[str, Value]]
 

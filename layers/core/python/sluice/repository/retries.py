@@ -4,18 +4,30 @@ A throttled, conflicting or unsent request was certainly not applied and may alw
 nothing: such a request is repeated only when the caller knows that a second application changes nothing.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from sluice.core.backoff import RandomBelow, contended_wait_ms, pause_ms
 from sluice.core.errors import Ambiguous, Contended, SluiceError, Unavailable
 from sluice.core.signals import Meter, Signal
+from sluice.repository.requests import TransactWrite
 
 T = TypeVar("T")
 
 ATTEMPTS_MAX: Final = 5
 # Each of these has already waited for a whole timeout.
 LOST_ANSWERS_MAX: Final = 2
+
+
+class Transaction(NamedTuple):
+    """Repeated byte for byte under its token, which makes it happen once."""
+
+    writes: Sequence[TransactWrite]
+    token: str
+
+
+Rebuild = Callable[[], Transaction]
+"""The same transaction on other items and under another token, its writes in the same order."""
 
 
 class Throttled(Unavailable):
@@ -56,6 +68,27 @@ class Retries:
                     raise self._given_up(failure, lost_answers, writes=writes) from failure
             self.pause(attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    def run_transaction(
+        self, send: Callable[[Transaction], T], transaction: Transaction, rebuild: Rebuild | None = None
+    ) -> T:
+        """As `run`. What met a conflict is rebuilt, if that is possible and no earlier answer was lost.
+
+        A conflict leaves no doubt: that transaction was not applied and never will be. A lost answer leaves all doubt:
+        from then on only the same bytes are sent under the same token.
+        """
+        current = transaction
+
+        def attempt(repeated: bool) -> T:
+            nonlocal current
+            try:
+                return send(current)
+            except Conflict:
+                if rebuild is not None and not repeated:
+                    current = rebuild()
+                raise
+
+        return self.run(attempt, repeatable=True, writes=True)
 
     def _given_up(self, failure: SluiceError, lost_answers: int, *, writes: bool) -> SluiceError:
         if isinstance(failure, Conflict) and not lost_answers:

@@ -22,7 +22,7 @@ from sluice.repository.requests import (
     TransactWrite,
     UpdateRequest,
 )
-from sluice.repository.retries import Conflict, NotSent, Retries, Throttled
+from sluice.repository.retries import Conflict, NotSent, Rebuild, Retries, Throttled, Transaction
 from sluice.repository.wire import Item, WireItem, item_from_wire, item_to_wire
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ class Store(Protocol):
 
     def delete(self, request: DeleteRequest) -> Outcome: ...
 
-    def transact(self, writes: Sequence[TransactWrite], token: str) -> TransactOutcome: ...
+    def transact(
+        self, writes: Sequence[TransactWrite], token: str, *, rebuild: Rebuild | None = None
+    ) -> TransactOutcome: ...
 
     def query(self, request: QueryRequest) -> Page: ...
 
@@ -159,35 +161,42 @@ class DynamoStore:
     def delete(self, request: DeleteRequest) -> Outcome:
         return self._write(self._client.delete_item, request, "ALL_OLD", repeatable=True)
 
-    def transact(self, writes: Sequence[TransactWrite], token: str) -> TransactOutcome:
-        """Repeated byte for byte under its token, which makes it happen once."""
-        elements = [
-            {
-                verb: {
-                    **_request_to_wire(cast("Mapping[str, Any]", request)),
-                    "TableName": self._table,
-                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-                }
-                for verb, request in write.items()
-            }
-            for write in writes
-        ]
+    def transact(
+        self, writes: Sequence[TransactWrite], token: str, *, rebuild: Rebuild | None = None
+    ) -> TransactOutcome:
+        """Repeated byte for byte under its token, which makes it happen once.
 
-        def send(_repeated: bool) -> TransactOutcome:
+        `rebuild`: what is sent instead after a conflict, for a transaction that can do with other items.
+        """
+
+        def send(transaction: Transaction) -> TransactOutcome:
             try:
                 with _translated():
-                    self._client.transact_write_items(TransactItems=elements, ClientRequestToken=token)
+                    self._client.transact_write_items(
+                        TransactItems=[self._element(write) for write in transaction.writes],
+                        ClientRequestToken=transaction.token,
+                    )
             except _TransactionCancelled as cancelled:
                 return cancelled.outcome()
             return Committed()
 
-        return self._retries.run(send, repeatable=True, writes=True)
+        return self._retries.run_transaction(send, Transaction(writes, token), rebuild)
 
     def query(self, request: QueryRequest) -> Page:
         return self._page(self._client.query, request)
 
     def scan(self, request: ScanRequest) -> Page:
         return self._page(self._client.scan, request)
+
+    def _element(self, write: TransactWrite) -> dict[str, Any]:
+        return {
+            verb: {
+                **_request_to_wire(cast("Mapping[str, Any]", request)),
+                "TableName": self._table,
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            }
+            for verb, request in write.items()
+        }
 
     def _page(self, call: Callable[..., Any], request: QueryRequest | ScanRequest) -> Page:
         answer = self._read(call, _request_to_wire(cast("Mapping[str, Any]", request)))

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from sluice.core.admission import Admission, merged_refusal
-from sluice.core.errors import Contended, LimitExceeded, Unavailable
+from sluice.core.errors import BudgetExceeded, Contended, LimitExceeded, Unavailable
+from sluice.core.holds import Hold
 from sluice.core.limits import OnUnavailable
 from sluice.core.signals import Meter, Signal
 from sluice.services.chains import AcquireRequest, Chains, Opened
-from sluice.services.claims import Taken, Terms
+from sluice.services.claims import Taken
 from sluice.services.configuration import Configuration
 from sluice.services.taking import Taker
 
@@ -38,18 +39,28 @@ class Acquire:
         """Admits, or raises: a refusal is a LimitExceeded with its retry time."""
         return self.counted(request, lambda: self._acquire(request), lambda degraded: degraded)
 
-    def counted(self, request: AcquireRequest, take: Callable[[], T], open_gate: Callable[[Admission], T]) -> T:
-        """Counts what taking came to. Only an unavailable table may open the gate, where the system's limits say so."""
+    def counted(
+        self,
+        request: AcquireRequest,
+        take: Callable[[], T],
+        open_gate: Callable[[Admission], T],
+        may_open: Callable[[], bool] = lambda: True,
+    ) -> T:
+        """Counts what taking came to. Only an unavailable table may open the gate, where the system's limits say so.
+
+        `may_open`: whether it may for this request, asked when the table did not answer.
+        """
         try:
             taken = take()
-        except LimitExceeded:
+        except (LimitExceeded, BudgetExceeded):
             self._meter.count(Signal.REFUSED)
             raise
         except Contended:
             self._meter.count(Signal.CONTENDED)
             raise
         except Unavailable:
-            if self._configuration.on_unavailable(request.namespace) is not OnUnavailable.ALLOW:
+            allowed = self._configuration.on_unavailable(request.namespace) is OnUnavailable.ALLOW
+            if not allowed or not may_open():
                 raise
             self._meter.count(Signal.FAIL_OPEN_ADMISSIONS)
             return open_gate(
@@ -58,26 +69,30 @@ class Acquire:
         self._meter.count(Signal.ADMITTED)
         return taken
 
-    def admission(self, request: AcquireRequest, taken: Sequence[Taken]) -> Admission:
+    def admission(self, request: AcquireRequest, taken: Sequence[Taken], hold: Hold | None = None) -> Admission:
         return Admission(
             request.namespace,
             request.entity,
             request.resource,
             request.consume,
+            hold=hold,
             measure=lambda: tuple(level for one in taken for level in self._taker.levels(one)),
             list_members=lambda: tuple(member for one in taken for member in one.lease_members()),
         )
 
-    def refuse_again(self, wanted: Sequence[Terms]) -> None:
+    def refuse_again(self, wanted: Sequence[Opened]) -> None:
         """A refusal by one member costs no write of another while it stands."""
-        standing = [self._taker.standing_refusal(terms) for terms in wanted]
+        standing = [self._taker.standing_refusal(opened.terms) for opened in wanted]
         refusals = [refused for refused in standing if refused is not None]
         if refusals:
             raise merged_refusal(refusals)
 
     def _acquire(self, request: AcquireRequest) -> Admission:
-        wanted = self._chains.open(request)
-        self.refuse_again([opened.terms for opened in wanted])
+        return self.take(request, self._chains.open(request).opened)
+
+    def take(self, request: AcquireRequest, wanted: Sequence[Opened]) -> Admission:
+        """From all of these at once, or from none."""
+        self.refuse_again(wanted)
         outcomes = self._take_all(wanted)
         taken = [outcome for outcome in outcomes if isinstance(outcome, Taken)]
         failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]

@@ -42,6 +42,14 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class Chain:
+    """`entities`: all members, the one that asks first. `opened`: those that have to give something."""
+
+    entities: tuple[str, ...]
+    opened: list[Opened]
+
+
+@dataclass(frozen=True, slots=True)
 class _Member:
     claim: Claim
     limits: LimitSet
@@ -57,8 +65,8 @@ class Chains:
         self._images = images
         self._registrar = registrar
 
-    def open(self, request: AcquireRequest) -> list[Opened]:
-        """The members that have to give something. Refuses what can never pass before anything is written."""
+    def open(self, request: AcquireRequest) -> Chain:
+        """Refuses what can never pass before anything is written."""
         members = self._allowed_members(request)
         opened = _checked(request, members)
         registration = request.registration
@@ -75,7 +83,7 @@ class Chains:
         """Whether opening this chain would make somebody known."""
         return request.registration is not None and not self._allowed_members(request)[0].registered
 
-    def look(self, request: AcquireRequest) -> list[Opened]:
+    def look(self, request: AcquireRequest) -> Chain:
         """As `open`, without registering anybody."""
         if request.within is not None and not self._members(request)[0].registered:
             # Somebody else may have made it its own meanwhile, and what it has left is not for everybody.
@@ -136,8 +144,9 @@ def _parent(request: AcquireRequest, resolved: Resolved) -> str | None:
     return registration.below
 
 
-def _checked(request: AcquireRequest, members: list[_Member]) -> list[Opened]:
+def _checked(request: AcquireRequest, members: list[_Member]) -> Chain:
     asked = [member.claim.member(member.limits) for member in members]
     check_names(request.entity, request.resource, request.consume, asked)
     opened = [Opened(terms_of(member.claim, member.limits), member.known_missing) for member in members]
-    return [one for one in opened if one.terms.demand]
+    entities = tuple(member.claim.entity for member in members)
+    return Chain(entities, [one for one in opened if one.terms.demand])

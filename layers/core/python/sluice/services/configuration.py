@@ -8,9 +8,11 @@ from typing import Final
 
 from cachetools import LRUCache, TLRUCache
 
+from sluice.core.budget import DEFAULTS
 from sluice.core.limits import SYSTEM, LimitSet, OnUnavailable, resolve, scopes_of
 from sluice.core.signals import Meter, Signal
-from sluice.repository import keys
+from sluice.repository import budget_keys, keys
+from sluice.repository.ledger_items import Ledger, decode_ledger
 from sluice.repository.legacy_settings import entity_of_any_layout, limits_of_any_layout
 from sluice.repository.store import Store
 from sluice.repository.versions import SchemaVersion, decode_version
@@ -24,7 +26,8 @@ CACHE_SIZE: Final = 10_000
 class Resolved:
     """`parent`: the next one up, if what this entity takes is taken there as well. `stands_below`: whether or not.
 
-    `registered`: the entity itself is stored. `version`: which layouts the namespace may have.
+    `registered`: the entity itself is stored. `version`: which layouts the namespace may have. `budget_defaults`: what
+    stands for the org's defaults of budgets; None where there is no budget in the whole namespace.
     """
 
     limits: LimitSet
@@ -32,6 +35,7 @@ class Resolved:
     registered: bool
     version: SchemaVersion
     stands_below: str | None = None
+    budget_defaults: Ledger | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,8 @@ class Configuration:
         self._meter = meter
         self._timer_ms = timer_ms
         self._cache: TLRUCache[tuple[str, str, str], _Cached] = TLRUCache(CACHE_SIZE, _until, timer=timer_ms)
-        # By namespace and key: the levels of resources and of the system, and the version of the schema.
+        # By namespace and key: the levels of resources and of the system, the version of the schema, and the defaults
+        # of budgets.
         self._shared: TLRUCache[tuple[str, keys.Key], _Shared] = TLRUCache(CACHE_SIZE, _until, timer=timer_ms)
         self._on_unavailable: LRUCache[str, OnUnavailable] = LRUCache(CACHE_SIZE)
         self._forgotten: LRUCache[str, int] = LRUCache(CACHE_SIZE)
@@ -139,19 +144,22 @@ class Configuration:
         scopes = scopes_of(entity, resource)
         wanted = {keys.limits(namespace, scope): scope for scope in scopes}
         entity_key, version_key = keys.entity(namespace, entity), keys.schema_version(namespace)
-        shareable = [key for key, scope in wanted.items() if scope.entity is None] + [version_key]
+        defaults_key = budget_keys.ledger(namespace, DEFAULTS)
+        shareable = [key for key, scope in wanted.items() if scope.entity is None] + [version_key, defaults_key]
         with self._lock:
             forgotten = self._forgotten.get(namespace, 0)
-            known = {} if consistent else self._known(namespace, shareable)
+            # Whoever reads past the cache is after limits: what is known of budgets need not be read again.
+            known = self._known(namespace, [defaults_key] if consistent else shareable)
         if self._meter is not None:
             self._meter.count(Signal.CONFIGURATION_READS)
         read_ms = self._timer_ms()
         along = [] if bucket is None else [bucket]
-        asked = [key for key in (*wanted, version_key) if key not in known]
+        needed = (*wanted, version_key, defaults_key)
+        asked = [key for key in needed if key not in known]
         found = self._store.batch_get([*asked, entity_key, *along], consistent=consistent)
         items = {keys.key_of(item): item for item in found}
         bucket_item = None if bucket is None else items.pop(bucket, None)
-        parts = {key: known[key].item if key in known else items.get(key) for key in (*wanted, version_key)}
+        parts = {key: known[key].item if key in known else items.get(key) for key in needed}
         stored = {
             scope: limits_of_any_layout(item) for key, scope in wanted.items() if (item := parts[key]) is not None
         }
@@ -163,6 +171,7 @@ class Configuration:
             registered=found_entity is not None,
             version=decode_version(parts[version_key]),
             stands_below=None if found_entity is None else found_entity.parent,
+            budget_defaults=None if (defaults := parts[defaults_key]) is None else decode_ledger(defaults),
         )
         with self._lock:
             # What was read before a change was made must not be cached after it.

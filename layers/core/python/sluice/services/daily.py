@@ -1,4 +1,4 @@
-"""What is due once a day: quiet buckets that were split become whole again."""
+"""What is due once a day, a job for each kind. One of them: quiet buckets that were split become whole again."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from sluice.repository.shapes import UnknownShape, wholes
 from sluice.repository.store import Store
 from sluice.repository.wire import Item, Value
 from sluice.services.effects import Effects
-from sluice.services.jobs import Jobs, Step
+from sluice.services.jobs import Jobs, Step, page_start
 
 MERGE_SHARDS: Final = "merge_shards"
 PAGE: Final = 100
@@ -26,21 +26,31 @@ class Merger(Protocol):
 
 
 class Daily:
-    """Starts the work of the day, once: its id is the day's, in UTC."""
+    """Starts the work of the day, each kind once: its id is the day's, in UTC. `kinds`: by how their ids begin."""
 
-    def __init__(self, jobs: Jobs, effects: Effects) -> None:
+    def __init__(self, jobs: Jobs, effects: Effects, kinds: Mapping[str, str]) -> None:
         self._jobs = jobs
         self._effects = effects
+        self._kinds = kinds
+        # What was found to have been started needs no other look.
+        self._started: set[str] = set()
 
-    def start_due(self) -> bool:
-        """Whether this call started it. Not while an earlier day's still runs."""
+    def start_due(self) -> int:
+        """How many this call started. None while an earlier day's of its kind still runs."""
         today = datetime.fromtimestamp(self._effects.clock_ms() // 1000, UTC)
-        job_id = f"merge-{today:%Y%m%d}"
-        if self._jobs.find(keys.REGISTRY_NAMESPACE, job_id) is not None:
-            return False
-        if any(job.kind == MERGE_SHARDS for job in self._jobs.open_jobs()):
-            return False
-        return self._jobs.start_once(job_id, MERGE_SHARDS)
+        wanted = {f"{name}-{today:%Y%m%d}": kind for name, kind in self._kinds.items()}
+        self._started &= wanted.keys()
+        return sum(self._start(job_id, kind) for job_id, kind in wanted.items() if job_id not in self._started)
+
+    def _start(self, job_id: str, kind: str) -> bool:
+        if self._jobs.find(keys.REGISTRY_NAMESPACE, job_id) is None:
+            if any(job.kind == kind for job in self._jobs.open_jobs()):
+                return False
+            started = self._jobs.start_once(job_id, kind)
+        else:
+            started = False
+        self._started.add(job_id)
+        return started
 
 
 class MergeShards:
@@ -51,7 +61,7 @@ class MergeShards:
         self._merger = merger
 
     def step(self, job: Job) -> Step:
-        page = self._store.scan(split_buckets_scan(_start(job.cursor), PAGE))
+        page = self._store.scan(split_buckets_scan(page_start(job.cursor), PAGE))
         result = {"split": 0, "merged": 0, "busy": 0, "unreadable": 0} | wholes(
             {"so_far": dict(job.result or {})}, "so_far"
         )
@@ -73,12 +83,3 @@ class MergeShards:
             return "busy"
         except UnknownShape:
             return "unreadable"
-
-
-def _start(cursor: Mapping[str, Value] | None) -> Item | None:
-    if cursor is None:
-        return None
-    start = cursor.get("start")
-    if not isinstance(start, dict):
-        raise UnknownShape(cursor, "start is not a key")
-    return start

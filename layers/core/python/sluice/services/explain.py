@@ -9,7 +9,7 @@ from sluice.core.shards import TakeFrom, View, Wait
 from sluice.repository.items import Bucket
 from sluice.repository.resharding import missing_shards
 from sluice.services.bucket_writes import BucketWriter
-from sluice.services.chains import AcquireRequest, Chains
+from sluice.services.chains import AcquireRequest, Chains, Opened
 from sluice.services.claims import Terms
 
 
@@ -48,7 +48,9 @@ class Explain:
 
     def explain(self, request: AcquireRequest) -> Explanation:
         """As an acquire would be judged now. Raises as an acquire does for what can never pass."""
-        opened = self._chains.look(request)
+        return self.judge(request, self._chains.look(request).opened)
+
+    def judge(self, request: AcquireRequest, opened: Sequence[Opened]) -> Explanation:
         seen = [(one.terms, self._views(one.terms)) for one in opened]
         now_ms = self._clock_ms()
         decided = [(terms, views, shards.decide(views, terms.demand, now_ms)) for terms, views in seen]

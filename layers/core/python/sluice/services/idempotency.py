@@ -13,13 +13,19 @@ from sluice.repository.idempotency import IdempotencyKey, RecordedAnswer, decode
 from sluice.repository.requests import TransactWrite
 from sluice.repository.store import Store
 from sluice.services.acquire import Acquire
-from sluice.services.chains import AcquireRequest, Chains
+from sluice.services.chains import AcquireRequest, Chains, Opened
 from sluice.services.claims import Taken
 from sluice.services.effects import Effects
 from sluice.services.together import Refused, Together
 
 Render = Callable[[Admission], str]
 """The answer as the caller gets it. Made before the transaction, because it is part of it."""
+
+Along = Callable[[Admission], Sequence[TransactWrite]]
+"""What goes first into the transaction that takes, made from what is about to be admitted."""
+
+Take = Callable[[Along], Admission | Refused]
+"""Takes together with what goes along. Refused: that was refused, and nothing was taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +48,32 @@ class IdempotentAcquire:
 
     def acquire(self, request: AcquireRequest, key: IdempotencyKey, render: Render) -> Answered:
         """Admits, or raises. Only admissions are recorded: after a refusal the key is free."""
+
+        def take(along: Along) -> Admission | Refused:
+            return self.take_plainly(request, self._chains.open(request).opened, along)
+
         return self._acquire.counted(
             request,
-            lambda: self._take(request, key, render),
+            lambda: self.take(request, key, render, take),
             lambda degraded: Answered(render(degraded), repeated=False),
         )
 
-    def _take(self, request: AcquireRequest, key: IdempotencyKey, render: Render) -> Answered:
+    def take_plainly(self, request: AcquireRequest, wanted: Sequence[Opened], along: Along) -> Admission | Refused:
+        """From the buckets alone."""
+        self._acquire.refuse_again(wanted)
+        admissions: list[Admission] = []
+
+        def written(taken: Sequence[Taken]) -> Sequence[TransactWrite]:
+            admissions.append(self._acquire.admission(request, taken))
+            return along(admissions[-1])
+
+        outcome = self._together.take(wanted, written)
+        return outcome if isinstance(outcome, Refused) else admissions[-1]
+
+    def take(self, request: AcquireRequest, key: IdempotencyKey, render: Render, take: Take) -> Answered:
+        """As `acquire`, uncounted, by whatever takes."""
         try:
-            return self._take_once(request, key, render)
+            return self._take_once(request, key, render, take)
         except SluiceError:
             recorded = self._recorded(key)
             if recorded is None:
@@ -62,19 +85,17 @@ class IdempotentAcquire:
         recorded = None if item is None else decode_answer(item)
         return None if recorded is None or recorded.expires_at_s <= self._clock_ms() // 1000 else recorded
 
-    def _take_once(self, request: AcquireRequest, key: IdempotencyKey, render: Render) -> Answered:
+    def _take_once(self, request: AcquireRequest, key: IdempotencyKey, render: Render, take: Take) -> Answered:
         # A used key must not make anybody known, so here the record is looked for first.
         if self._chains.would_register(request) and (recorded := self._recorded(key)) is not None:
             return _repeat(recorded, key)
-        wanted = self._chains.open(request)
-        self._acquire.refuse_again([opened.terms for opened in wanted])
         rendered: list[str] = []
 
-        def record(taken: Sequence[Taken]) -> list[TransactWrite]:
-            rendered.append(render(self._acquire.admission(request, taken)))
+        def record(admission: Admission) -> list[TransactWrite]:
+            rendered.append(render(admission))
             return [put_answer(key, rendered[-1], self._clock_ms())]
 
-        outcome = self._together.take(wanted, record)
+        outcome = take(record)
         if not isinstance(outcome, Refused):
             return Answered(rendered[-1], repeated=False)
         (failure,) = outcome.failures

@@ -206,6 +206,14 @@ class Jobs:
         return replace(after, version=seen.version + 1) if isinstance(outcome, Applied) else None
 
 
+def page_start(cursor: Mapping[str, Value] | None) -> Item | None:
+    """Where the next page begins, for a cursor that keeps it under `start`."""
+    start = None if cursor is None else cursor.get("start")
+    if start is not None and not isinstance(start, dict):
+        raise UnknownShape({} if cursor is None else cursor, "start is not a key")
+    return start
+
+
 def _advanced(job: Job, step: Step, started_ms: int, now_ms: int) -> Job:
     finished = step.cursor is None
     return replace(

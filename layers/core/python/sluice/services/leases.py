@@ -8,7 +8,7 @@ refused. A change that no bucket notices is one Put.
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
@@ -31,11 +31,12 @@ from sluice.core.levels import Level
 from sluice.core.signals import Signal
 from sluice.repository import keys
 from sluice.repository.leases import NO_VERSION, LeaseState, State, decode_lease, put_lease
-from sluice.repository.requests import TransactWrite
+from sluice.repository.requests import PutRequest, TransactWrite
 from sluice.repository.store import Applied, Cancelled, Committed, Store
 from sluice.repository.wire import Item
 from sluice.services.corrections import Corrections, Known, Plan
 from sluice.services.effects import Effects
+from sluice.services.freeing import Freeing
 from sluice.services.held import HeldLease
 
 ADJUSTMENTS_MAX: Final = 50
@@ -59,26 +60,40 @@ class Changed:
     levels: tuple[Level, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The close of a lease as a part of somebody else's transaction. `state`: the lease as it then is."""
+
+    state: LeaseState
+    put: PutRequest
+
+
 class Leases:
     """The service behind /v1/leases. Safe to share between threads."""
 
-    def __init__(self, store: Store, corrections: Corrections, effects: Effects) -> None:
+    def __init__(
+        self, store: Store, corrections: Corrections, effects: Effects, freeing: Freeing | None = None
+    ) -> None:
+        """`freeing`: None where no lease holds anything in a budget."""
         self._store = store
         self._corrections = corrections
         self._effects = effects
+        self._freeing = freeing
         self._states: LRUCache[str, LeaseState] = LRUCache(maxsize=_STATES_MAX)
         self._lock = Lock()
 
     def open(self, admission: Admission, ttl_ms: int) -> Lease:
-        """Writes nothing: a lease that is never corrected costs nothing."""
+        """Writes nothing: a lease that is never corrected costs nothing. A hold for it has the same id and time."""
+        hold = admission.hold
         return Lease(
-            lease_id=self._effects.new_token(),
+            lease_id=self._effects.new_token() if hold is None else hold.lease_id,
             namespace=admission.namespace,
             entity=admission.entity,
             resource=admission.resource,
             consumed=admission.consumed,
             members=admission.members,
-            expires_at_ms=self._effects.clock_ms() + ttl_ms,
+            expires_at_ms=self._effects.clock_ms() + ttl_ms if hold is None else hold.expires_at_ms,
+            holds=hold is not None,
         )
 
     def hold(self, admission: Admission) -> HeldLease:
@@ -121,16 +136,45 @@ class Leases:
         return Changed(lease.lease_id, state.closed_with, levels)
 
     def release(self, lease: Lease) -> Changed:
-        """Closes and gives everything back; answers what that was."""
+        """Closes and gives everything back, also what hard budgets hold; answers what was taken from the buckets."""
 
         def decide(state: LeaseState) -> LeaseState | None:
             return _closed(state, State.RELEASED, nothing(lease.consumed))
 
-        state, levels = self._change(lease, decide)
+        state, levels = self._change(lease, decide, self._freeing)
         return Changed(lease.lease_id, amounts_of(lease, state.adjusted), levels)
 
-    def _change(self, lease: Lease, decide: Decide) -> tuple[LeaseState, tuple[Level, ...]]:
-        """The lease as it then is. Nothing is ever given back after its time."""
+    def closing(self, lease: Lease, now_ms: int) -> Closing | None:
+        """The close of a lease that keeps what it took. None where it is over: past its time, or closed as far as this
+        process knows. What it does not know, the put finds out."""
+        key = keys.lease(lease.namespace, lease.lease_id)
+        with self._lock:
+            before = self._states.get(key.pk) or _untouched(lease, now_ms)
+        if now_ms >= lease.expires_at_ms or before.state is not State.OPEN:
+            return None
+        closed = replace(
+            before,
+            state=State.SETTLED,
+            closed_with=amounts_of(lease, before.adjusted),
+            version=before.version + 1,
+            updated_at_ms=now_ms,
+        )
+        return Closing(closed, put_lease(closed, before.version))
+
+    def closed(self, closing: Closing) -> None:
+        """It happened."""
+        self._remember(closing.state)
+
+    def overtaken(self, closing: Closing, item: Item | None) -> None:
+        """It did not: somebody else has changed the lease, and this is what it is now."""
+        if self._found(item) is None:
+            with self._lock:
+                self._states.pop(closing.state.key.pk, None)
+
+    def _change(
+        self, lease: Lease, decide: Decide, freeing: Freeing | None = None
+    ) -> tuple[LeaseState, tuple[Level, ...]]:
+        """The lease as it then is. Nothing is ever given back after its time. `freeing`: ends what is held for it."""
         if self._effects.clock_ms() >= lease.expires_at_ms:
             raise LeaseExpired("the lease has expired; what it took stays taken")
         with self._lock:
@@ -144,13 +188,19 @@ class Leases:
                 return before, self._corrections.levels(lease, known, now_ms)
             plan = self._plan(lease, before, wanted, known, now_ms)
             written = replace(wanted, left_out=plan.left_out, version=before.version + 1, updated_at_ms=now_ms)
-            cancelled = self._send(written, before.version, plan)
+            ending = None if freeing is None else freeing.ending(lease)
+            cancelled = self._send(written, before.version, plan, () if ending is None else ending.writes)
             if cancelled is None:
+                if freeing is not None and ending is not None:
+                    freeing.ended(ending)
                 return self._remember(written), self._corrections.applied(lease, plan, known, now_ms)
             certain = True
-            of_lease, *of_buckets = cancelled.failures
+            of_lease, *of_others = cancelled.failures
             seen = before if of_lease is None else self._found(of_lease.item)
-            for correction, failure in zip(plan.corrections, of_buckets, strict=True):
+            count = len(plan.corrections)
+            if freeing is not None and ending is not None:
+                freeing.overtaken(ending, of_others[count:])
+            for correction, failure in zip(plan.corrections, of_others[:count], strict=True):
                 if failure is not None:
                     self._corrections.learn(known, correction.key, failure.item)
         self._effects.meter.count(Signal.CONTENDED)
@@ -172,14 +222,17 @@ class Leases:
         after = amounts_of(lease, wanted.adjusted) if wanted.state is State.OPEN else wanted.closed_with
         return self._corrections.plan(lease, changes(lease, had, after), before.left_out, known, now_ms)
 
-    def _send(self, written: LeaseState, seen_version: int, plan: Plan) -> Cancelled | None:
+    def _send(
+        self, written: LeaseState, seen_version: int, plan: Plan, more: Sequence[TransactWrite]
+    ) -> Cancelled | None:
         """None when it happened."""
         put = put_lease(written, seen_version)
-        if not plan.corrections:
+        if not plan.corrections and not more:
             alone = self._store.put(put, repeatable=True)
             return None if isinstance(alone, Applied) else Cancelled((alone,))
         writes: list[TransactWrite] = [{"Put": put}]
         writes += [{"Update": correction.request} for correction in plan.corrections]
+        writes += more
         # A new token each time: what is sent again after a failure is another transaction.
         outcome = self._store.transact(writes, self._effects.new_token())
         return None if isinstance(outcome, Committed) else outcome

@@ -158,6 +158,23 @@ class Lists:
         """A list whose index has only keys."""
         return self._list(purpose, queries, page, self._by_key(decode))
 
+    def by_other_key(
+        self,
+        purpose: Sequence[str],
+        queries: Sequence[QueryRequest],
+        page: PageRequest,
+        key_of: Callable[[Item], keys.Key | None],
+        decode: Callable[[Item], T],
+    ) -> Listed[T]:
+        """A list of what belongs to the items that are found. Those that have none of it are left out."""
+        return self._list(purpose, queries, page, self._by_key(decode, key_of))
+
+    def whole(
+        self, purpose: Sequence[str], query: QueryRequest, page: PageRequest, decode: Callable[[Item], T]
+    ) -> Listed[T]:
+        """A list that is read with everything that it shows."""
+        return self._list(purpose, [query], page, _as_listed(decode))
+
     def _list(
         self,
         purpose: Sequence[str],
@@ -177,10 +194,13 @@ class Lists:
                     found.append((value, entry.position))
         return make_page(self._cursors, purpose, found, page, walk)
 
-    def _by_key(self, decode: Callable[[Item], T]) -> Callable[[Sequence[Entry]], Iterator[T | None]]:
+    def _by_key(
+        self, decode: Callable[[Item], T], key_of: Callable[[Item], keys.Key | None] = keys.key_of
+    ) -> Callable[[Sequence[Entry]], Iterator[T | None]]:
         def read(entries: Sequence[Entry]) -> Iterator[T | None]:
-            wanted = [keys.key_of(entry.item) for entry in entries]
-            items = {keys.key_of(item): item for item in self._store.batch_get(wanted) if is_listed(item)}
+            wanted = [key_of(entry.item) for entry in entries]
+            found = self._store.batch_get([key for key in wanted if key is not None])
+            items = {keys.key_of(item): item for item in found if is_listed(item)}
             for key in wanted:
                 yield decode(items[key]) if key in items else None
 

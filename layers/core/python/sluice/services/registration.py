@@ -25,8 +25,11 @@ class Registrar:
         self._configuration = configuration
         self._effects = effects
 
-    def register(self, namespace: str, entity_id: str, resource: str, registration: Registration) -> bool:
-        """Whether it was registered by us. If somebody else was first, what they stored stands."""
+    def register(self, namespace: str, entity_id: str, resource: str | None, registration: Registration) -> bool:
+        """Whether it was registered by us. If somebody else was first, what they stored stands.
+
+        `resource`: what it asks for, so that this process knows the limits of that again; None for a report of usage.
+        """
         now_ms = self._effects.clock_ms()
         entity = Entity(
             entity=entity_id,
@@ -49,8 +52,11 @@ class Registrar:
             after=entity_image(entity),
         )
         writes = [entity_put(namespace, entity, None), audit_put(namespace, event)]
-        if isinstance(self._store.transact(writes, self._effects.new_token()), Committed):
+        registered = isinstance(self._store.transact(writes, self._effects.new_token()), Committed)
+        if resource is None:
+            return registered
+        if registered:
             self._configuration.note_registered(namespace, entity_id, resource, registration.below)
-            return True
-        self._configuration.look_up(namespace, entity_id, resource)
-        return False
+        else:
+            self._configuration.look_up(namespace, entity_id, resource)
+        return registered

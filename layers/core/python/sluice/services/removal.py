@@ -1,10 +1,14 @@
-"""Removing an entity: first what it is and its limits, in one transaction, then its buckets.
+"""Removing an entity: first what it is and its limits, in one transaction, then its profiles, its budget and buckets.
 
 Once the entity is gone nobody can be put below it, because whoever does that checks the parent in the same transaction.
 Who was put below it before is found by an index, and an index lags: no condition can ask it. So the children are looked
 for once more after the entity is gone, and if there are some, everything is put back. Two kinds of children escape
 that: one that the index shows later still, and one that is registered by its own first acquire, which goes by a parent
 that was read up to a minute ago. They keep a parent that does not exist: nothing is taken there, and they can be moved.
+
+A ledger in which calls under way hold something stays, because they are settled there: while there are such calls, the
+entity is not removed. What one takes just then, by a chain that was read up to a minute ago, keeps the ledger of an
+entity that is gone; removing the entity once more removes it.
 
 All shards of a bucket go in one transaction. One after the other, a removal that broke off would leave a bucket that
 can not keep what it promises: shares that are missing are neither refilled nor can they be asked for.
@@ -17,12 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sluice.core.audit import Action, Author, entity_target, limits_subject, limits_target
+from sluice.core.audit import Action, Author, budget_target, entity_target, limits_subject, limits_target
 from sluice.core.backoff import RandomBelow, contended_wait_ms
+from sluice.core.budget import NOTHING
 from sluice.core.errors import Contended, InUse, NotFound, PreconditionFailed
+from sluice.core.labels import InferenceProfile
 from sluice.core.orgs import EntityRole
 from sluice.core.shards import SHARDS_MAX
-from sluice.repository import keys, resharding
+from sluice.repository import budget_keys, keys, resharding
 from sluice.repository.audit import AuditEvent, Image, audit_put
 from sluice.repository.entities import (
     bucket_delete,
@@ -34,6 +40,8 @@ from sluice.repository.entities import (
     legacy_bucket_delete,
 )
 from sluice.repository.items import Bucket, Entity, decode_bucket, decode_entity
+from sluice.repository.ledger_items import Ledger, budget_image, decode_ledger
+from sluice.repository.ledgers import delete_ledger, ledger_unheld
 from sluice.repository.legacy import is_legacy, items_query
 from sluice.repository.limits import (
     ScopedLimits,
@@ -43,6 +51,7 @@ from sluice.repository.limits import (
     limits_put,
     own_limits_query,
 )
+from sluice.repository.profiles import decode_profile, profile_delete, profile_image, profile_target, profiles_query
 from sluice.repository.requests import QueryRequest, TransactWrite
 from sluice.repository.store import Applied, Committed, Store
 from sluice.repository.wire import Item
@@ -50,6 +59,7 @@ from sluice.repository.wire import Item
 _WRITE_ROUNDS: Final = 4
 # Two elements of a transaction each, and DynamoDB takes a hundred.
 _LIMITS_AT_ONCE: Final = 40
+_PROFILES_AT_ONCE: Final = 40
 
 Precondition = Callable[[Entity | None], bool]
 
@@ -99,8 +109,10 @@ class Removal:
     ) -> None:
         known = self._remove_entity(namespace, entity_id, precondition, author, company_of)
         limits = self._remove_limits(namespace, entity_id, author)
+        profiles = self._remove_profiles(namespace, entity_id, author)
+        budget = self._remove_ledger(namespace, entity_id, author)
         buckets = self._remove_buckets(namespace, entity_id)
-        if not known and not limits and not buckets:
+        if not (known or limits or profiles or budget or buckets):
             raise NotFound("there is no such entity")
 
     def _remove_entity(
@@ -119,12 +131,14 @@ class Removal:
                 raise PreconditionFailed("the stored version is another one")
             company = company_of(before)
             self._refuse_with_children(namespace, entity_id)
+            ledger = self._unheld_ledger(namespace, entity_id)
             limits = self._some_limits(namespace, entity_id)
             event = _entity_event(entity_id, company, event_id, at_ms, author)
             writes = [
                 audit_put(namespace, event),
                 entity_delete(namespace, before),
                 *company.removed,
+                *([] if ledger is None else [TransactWrite(ConditionCheck=ledger_unheld(ledger))]),
                 *self._limits_removed(namespace, limits, author),
             ]
             outcome = self._store.transact(writes, self._new_token())
@@ -157,10 +171,51 @@ class Removal:
 
     def _remove_limits(self, namespace: str, entity_id: str, author: Author) -> bool:
         """What is left of the limits. False if nothing was."""
+
+        def some() -> list[TransactWrite]:
+            return self._limits_removed(namespace, self._some_limits(namespace, entity_id), author)
+
+        return self._remove_all(some)
+
+    def _remove_profiles(self, namespace: str, entity_id: str, author: Author) -> bool:
+        """Of an app. None is added once it is gone. False if there were none."""
+
+        def some() -> list[TransactWrite]:
+            page = self._store.query({**profiles_query(namespace, entity_id), "Limit": _PROFILES_AT_ONCE})
+            writes: list[TransactWrite] = []
+            for profile in map(decode_profile, page.items):
+                event = self._profile_event(profile, author)
+                writes += [profile_delete(namespace, profile), audit_put(namespace, event)]
+            return writes
+
+        return self._remove_all(some)
+
+    def _remove_ledger(self, namespace: str, entity_id: str, author: Author) -> bool:
+        """False if there was none."""
+
+        def some() -> list[TransactWrite]:
+            ledger = self._unheld_ledger(namespace, entity_id)
+            if ledger is None:
+                return []
+            told = [audit_put(namespace, self._budget_event(ledger, author))] if ledger.has_own else []
+            return [{"Delete": delete_ledger(ledger)}, *told]
+
+        return self._remove_all(some)
+
+    def _unheld_ledger(self, namespace: str, entity_id: str) -> Ledger | None:
+        item = self._store.get(budget_keys.ledger(namespace, entity_id), consistent=True)
+        ledger = None if item is None else decode_ledger(item)
+        if ledger is not None and ledger.standing.held != NOTHING:
+            raise InUse(
+                "calls of this entity are under way and hold a part of its budget; try again when they are over"
+            )
+        return ledger
+
+    def _remove_all(self, some: Callable[[], list[TransactWrite]]) -> bool:
+        """`some`: what removes a part of what is left. False if nothing was."""
         removed = False
         failed = 0
-        while limits := self._some_limits(namespace, entity_id):
-            writes = self._limits_removed(namespace, limits, author)
+        while writes := some():
             if isinstance(self._store.transact(writes, self._new_token()), Committed):
                 removed = True
                 continue
@@ -240,6 +295,30 @@ class Removal:
             event = self._limits_event(own, author, put_back=True)
             writes += [limits_put(namespace, own.scope, own.stored, None), audit_put(namespace, event)]
         return writes
+
+    def _profile_event(self, profile: InferenceProfile, author: Author) -> AuditEvent:
+        return AuditEvent(
+            event_id=self._new_token(),
+            subject=profile.entity,
+            at_ms=self._clock_ms(),
+            author=author,
+            action=Action.PROFILE_DELETE,
+            target=profile_target(profile.label, profile.entity),
+            before=profile_image(profile),
+            after=None,
+        )
+
+    def _budget_event(self, ledger: Ledger, author: Author) -> AuditEvent:
+        return AuditEvent(
+            event_id=self._new_token(),
+            subject=ledger.entity,
+            at_ms=self._clock_ms(),
+            author=author,
+            action=Action.BUDGET_DELETE,
+            target=budget_target(ledger.entity),
+            before=budget_image(ledger),
+            after=None,
+        )
 
     def _limits_event(self, own: ScopedLimits, author: Author, *, put_back: bool) -> AuditEvent:
         image = limits_image(own.stored)

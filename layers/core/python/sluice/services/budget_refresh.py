@@ -1,0 +1,302 @@
+"""Rebuilds ledgers from the usage events while traffic goes on.
+
+Ledgers are refreshed in groups: one walk over the events of the month is enough for all of a group.
+
+1. Each ledger begins a new epoch and keeps a copy of what was spent until then, in one update.
+2. All events of the month that carry an earlier epoch of one of these ledgers are summed up, whoever reported them.
+   None of these can come any more: every event is put together with an update that asks for the epoch.
+3. Each ledger gets the sum less the copy, once, in the periods that have not turned meanwhile.
+
+Every step is bounded, and what it found stands in the cursor. A step that runs twice finds what the first one did.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from sluice.core.backoff import contended_wait_ms
+from sluice.core.budget import Amounts, LedgerChange, Periods, Span, Used
+from sluice.core.errors import Contended, NotFound
+from sluice.core.period import day_name, day_number
+from sluice.repository import budget_keys, keys
+from sluice.repository.counters import decode_counter_name
+from sluice.repository.events import UsageEvent, decode_event, events_query
+from sluice.repository.jobs import Job
+from sluice.repository.ledger_items import Ledger, decode_ledger
+from sluice.repository.ledger_refresh import begin_refresh, copied, end_refresh
+from sluice.repository.ledgers import change_ledger, ledgers_queries
+from sluice.repository.money_keys import EVENT_PARTITIONS
+from sluice.repository.orgs import apps_query, decode_app
+from sluice.repository.requests import QueryRequest
+from sluice.repository.shapes import optional_text
+from sluice.repository.store import Applied, Store
+from sluice.repository.totals import totals_in_partition_query
+from sluice.repository.wire import Item, Value
+from sluice.services.counted import CountedEntities
+from sluice.services.effects import Effects
+from sluice.services.jobs import Jobs, Step, page_start
+from sluice.services.ledger_book import LedgerBook
+from sluice.services.settings import SettingsCache
+
+REFRESH_BUDGETS: Final = "refresh_budgets"
+GROUP: Final = 25
+QUERIES_MAX: Final = 100
+"""Of events, in one step."""
+_ROUNDS: Final = 8
+
+_FIELDS: Final = ("cost_usd_micros", "tokens", "executions", "errors")
+
+
+@dataclass(slots=True)
+class _Rebuilt:
+    """One ledger on the way. `copy` and `sums`: by span. `last`: the latest of its events."""
+
+    entity: str
+    epoch: int
+    periods: Periods
+    copy: dict[Span, Used]
+    sums: dict[Span, Used] = field(default_factory=lambda: {span: Used() for span in Span})
+    last: tuple[int, str] | None = None
+
+    def add(self, event: UsageEvent) -> None:
+        if event.epochs.get(self.entity, self.epoch) >= self.epoch:
+            return
+        periods = Periods.of_name(event.day)
+        one = Used(Amounts(event.cost_usd_micros or 0, sum(event.tokens.values()), 1), int(event.status.value != "ok"))
+        for span in Span:
+            if periods.of_span(span) == self.periods.of_span(span):
+                self.sums[span] += one
+        if self.last is None or event.occurred_at_ms >= self.last[0]:
+            self.last = (event.occurred_at_ms, event.status.value)
+
+    def difference(self) -> dict[Span, Used]:
+        return {
+            span: Used(self.sums[span].used - self.copy[span].used, self.sums[span].errors - self.copy[span].errors)
+            for span in Span
+        }
+
+    def encoded(self) -> dict[str, Value]:
+        item: dict[str, Value] = {
+            "entity": self.entity,
+            "epoch": self.epoch,
+            "day": self.periods.day,
+            "month": self.periods.month,
+            "copy": _encoded(self.copy),
+            "sums": _encoded(self.sums),
+        }
+        return item if self.last is None else item | {"last_at": self.last[0], "last_status": self.last[1]}
+
+    @classmethod
+    def decoded(cls, item: Mapping[str, Any]) -> "_Rebuilt":
+        last = (item["last_at"], item["last_status"]) if "last_at" in item else None
+        periods = Periods(item["day"], item["month"])
+        return cls(item["entity"], item["epoch"], periods, _decoded(item["copy"]), _decoded(item["sums"]), last)
+
+
+class BudgetRefreshes:
+    """The service behind POST /v1/budgets/refresh and POST /v1/budgets/{entity}/refresh."""
+
+    def __init__(self, store: Store, jobs: Jobs) -> None:
+        self._store = store
+        self._jobs = jobs
+
+    def start(self, namespace: str, entity: str | None) -> Job:
+        """None: of all. Raises NotFound for an entity that has no counters."""
+        if entity is None:
+            return self._jobs.start(namespace, REFRESH_BUDGETS, {})
+        if self._store.get(budget_keys.ledger(namespace, entity), consistent=True) is None:
+            raise NotFound("there is nothing counted for this entity")
+        return self._jobs.start(namespace, REFRESH_BUDGETS, {"entity": entity})
+
+
+class RefreshBudgets:
+    """The job. Safe to run twice at once."""
+
+    def __init__(
+        self, store: Store, book: LedgerBook, settings: SettingsCache, counted: CountedEntities, effects: Effects
+    ) -> None:
+        self._store = store
+        self._book = book
+        self._settings = settings
+        self._counted = counted
+        self._effects = effects
+
+    def step(self, job: Job) -> Step:
+        # Only this module writes what is in the cursor.
+        cursor = cast("dict[str, Any]", dict(job.cursor or {}))
+        try:
+            if "group" not in cursor:
+                return self._begin(job, cursor)
+            group = [_Rebuilt.decoded(one) for one in cursor["group"]]
+            if "at" in cursor:
+                return self._sum(job, cursor, group)
+            return self._end(job, cursor, group)
+        except NotFound:
+            # The org was removed meanwhile.
+            return Step(0, None)
+
+    def _begin(self, job: Job, cursor: dict[str, Any]) -> Step:
+        entities, following = self._next(job, cursor)
+        group = [one for entity in entities if (one := self._begun(job, entity)) is not None]
+        if not group:
+            return Step(0, following, result=dict(job.result or {}))
+        callers: list[Value] = [*self._callers(job.namespace)]
+        first = min(one.periods.month for one in group) + "01"
+        after: dict[str, Value] = {
+            "group": [one.encoded() for one in group],
+            "callers": callers,
+            "at": {"caller": 0, "day": first, "partition": 0, "first": first},
+        }
+        return Step(0, after if following is None else after | {"following": following})
+
+    def _next(self, job: Job, cursor: dict[str, Any]) -> tuple[list[str], dict[str, Value] | None]:
+        """The entities of the next group, and where the one behind it begins."""
+        entity = optional_text(job.parameters, "entity")
+        if entity is not None:
+            return [entity], None
+        side = int(cursor.get("side", 0))
+        request: QueryRequest = {**ledgers_queries(job.namespace)[side], "Limit": GROUP}
+        start = page_start(cursor)
+        if start is not None:
+            request["ExclusiveStartKey"] = start
+        page = self._store.query(request)
+        items = self._store.batch_get([keys.key_of(item) for item in page.items], consistent=True)
+        following: dict[str, Value] | None = {"side": side + 1} if side == 0 else None
+        if page.next_start is not None:
+            following = {"side": side, "start": page.next_start}
+        return sorted(decode_ledger(item).entity for item in items), following
+
+    def _begun(self, job: Job, entity: str) -> _Rebuilt | None:
+        """None where there is no such ledger any more."""
+        key = budget_keys.ledger(job.namespace, entity)
+        item = self._store.get(key, consistent=True)
+        for _ in range(_ROUNDS):
+            if item is None:
+                return None
+            seen = decode_ledger(item)
+            if seen.refresh_id == job.job_id:
+                return _Rebuilt(entity, seen.epoch, seen.standing.periods, copied(item))
+            present = self._book.present(job.namespace)
+            now_ms = self._effects.clock_ms()
+            if present > seen.standing.periods:
+                # It turns first: what is copied is of the present periods.
+                request = change_ledger(seen, present, LedgerChange(), now_ms)
+            else:
+                request = begin_refresh(seen, job.job_id, now_ms)
+            # A second time it fails on the epoch or the periods, and shows what the first did.
+            item = self._store.update(request, repeatable=True).item
+        raise Contended(contended_wait_ms(self._effects.random_below))
+
+    def _callers(self, namespace: str) -> list[str]:
+        """Whoever may have reported: the org, its apps, and former apps, which their totals tell of."""
+        found = {self._settings.org(namespace).org}
+        request = apps_query(namespace)
+        while True:
+            page = self._store.query(request)
+            wanted = [keys.key_of(item) for item in page.items]
+            found |= {decode_app(item).app for item in self._store.batch_get(wanted)}
+            if page.next_start is None:
+                break
+            request = {**request, "ExclusiveStartKey": page.next_start}
+        for partition in self._counted.partitions(namespace):
+            some = self._store.query({**totals_in_partition_query(partition, "0", "9"), "Limit": 1})
+            found |= {decode_counter_name(item).entity for item in some.items}
+        return sorted(found)
+
+    def _sum(self, job: Job, cursor: dict[str, Any], group: Sequence[_Rebuilt]) -> Step:
+        callers, at = cursor["callers"], cursor["at"]
+        last_day = max(one.periods.day for one in group)
+        summed = 0
+        for _ in range(QUERIES_MAX):
+            if at is None:
+                break
+            query = events_query(job.namespace, callers[at["caller"]], at["day"], at["partition"])
+            request: QueryRequest = {**query, "ConsistentRead": True}
+            start = page_start(at)
+            if start is not None:
+                request["ExclusiveStartKey"] = start
+            page = self._store.query(request)
+            for event in _counted_somewhere(page.items):
+                summed += 1
+                for one in group:
+                    one.add(event)
+            at = _after(at, page.next_start, len(callers), last_day)
+        after: dict[str, Value] = {name: value for name, value in cursor.items() if name != "at"}
+        after["group"] = [one.encoded() for one in group]
+        return Step(summed, after if at is None else after | {"at": at})
+
+    def _end(self, job: Job, cursor: dict[str, Any], group: Sequence[_Rebuilt]) -> Step:
+        result = cast("dict[str, Any]", dict(job.result or {}))
+        result["ledgers"] = result.get("ledgers", 0) + len(group)
+        for one in group:
+            if not self._ended(job, one):
+                result["overtaken"] = result.get("overtaken", 0) + 1
+                continue
+            difference = _encoded(one.difference())
+            if any(amount for span in difference.values() for amount in span.values()):
+                result["differing"] = result.get("differing", 0) + 1
+            total = result.get("difference", {})
+            result["difference"] = {
+                span: {name: total.get(span, {}).get(name, 0) + amount for name, amount in amounts.items()}
+                for span, amounts in difference.items()
+            }
+        return Step(0, cursor.get("following"), result=result)
+
+    def _ended(self, job: Job, one: _Rebuilt) -> bool:
+        """False where another refresh of the ledger has begun since, or it is gone."""
+        item = self._store.get(budget_keys.ledger(job.namespace, one.entity), consistent=True)
+        for _ in range(_ROUNDS):
+            if item is None:
+                return False
+            seen = decode_ledger(item)
+            if seen.refresh_id != job.job_id:
+                # In its own epoch nobody but this refresh takes the id away.
+                return seen.epoch == one.epoch
+            outcome = self._store.update(
+                end_refresh(seen, job.job_id, _not_turned(one, seen), one.last, self._effects.clock_ms()),
+                repeatable=True,
+            )
+            item = outcome.item
+            if isinstance(outcome, Applied):
+                return True
+        raise Contended(contended_wait_ms(self._effects.random_below))
+
+
+def _not_turned(one: _Rebuilt, seen: Ledger) -> dict[Span, Used]:
+    periods = seen.standing.periods
+    return {span: used for span, used in one.difference().items() if periods.of_span(span) == one.periods.of_span(span)}
+
+
+def _counted_somewhere(items: Sequence[Item]) -> Iterator[UsageEvent]:
+    return (decode_event(item) for item in items if "epochs" in item)
+
+
+def _after(at: dict[str, Any], start: Item | None, callers: int, last_day: str) -> dict[str, Any] | None:
+    """Where the walk goes on: through the partitions of a day, the days of a caller, and the callers."""
+    place = {name: value for name, value in at.items() if name != "start"}
+    if start is not None:
+        return place | {"start": start}
+    if at["partition"] + 1 < EVENT_PARTITIONS:
+        return place | {"partition": at["partition"] + 1}
+    if at["day"] < last_day:
+        return place | {"partition": 0, "day": day_name(day_number(at["day"]) + 1)}
+    if at["caller"] + 1 < callers:
+        return place | {"caller": at["caller"] + 1, "day": at["first"], "partition": 0}
+    return None
+
+
+def _encoded(counters: Mapping[Span, Used]) -> dict[str, Any]:
+    return {
+        span.value: dict(
+            zip(_FIELDS, (used.used.cost_usd_micros, used.used.tokens, used.used.executions, used.errors), strict=True)
+        )
+        for span, used in counters.items()
+    }
+
+
+def _decoded(item: Mapping[str, Any]) -> dict[Span, Used]:
+    found = {}
+    for span in Span:
+        cost, tokens, executions, errors = (item[span.value][name] for name in _FIELDS)
+        found[span] = Used(Amounts(cost, tokens, executions), errors)
+    return found

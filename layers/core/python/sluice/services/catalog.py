@@ -1,0 +1,99 @@
+"""Which model a label stands for: the app's inference profile says, else the org's, else the label's definition."""
+
+from dataclasses import dataclass
+
+from sluice.core.arns import ProfileKind, ProfileRefused, model_in, priced_model_id
+from sluice.core.errors import InvalidRequest, UnknownLabel
+from sluice.core.labels import InferenceProfile, LabelDefinition
+from sluice.services.definitions import Definitions
+from sluice.services.profile_models import Models, ProfileModels
+from sluice.services.settings import SettingsCache
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a call is priced as. `definition`: of its label, for the fallback price; None where the label has none."""
+
+    label: str | None
+    model_id: str
+    region: str | None
+    definition: LabelDefinition | None
+
+
+class Catalog:
+    """`app`: whose labels are asked for; None for the org itself. All but `resolve` go by what this process knows."""
+
+    def __init__(self, definitions: Definitions, models: ProfileModels, settings: SettingsCache) -> None:
+        self._definitions = definitions
+        self._models = models
+        self._settings = settings
+
+    def resolve(self, namespace: str, app: str | None, label: str, region: str | None) -> Model:
+        """Raises UnknownLabel; InvalidRequest where a profile has no model in the region; Unavailable."""
+        profile = self._profile(namespace, app, label)
+        definition = self.definition(namespace, label)
+        if profile is not None:
+            return Model(label, self._model_of(profile, region), region, definition)
+        if definition is None:
+            raise UnknownLabel("label", "is not defined")
+        return Model(label, definition.model_id, region, definition)
+
+    def label_of(self, namespace: str, app: str | None, model_id: str) -> str | None:
+        """The label that resolves to a model: of several the first of the ordering, else the first by name.
+
+        Never asks AWS: a profile whose models nobody asked for yet is taken for what the label's definition says.
+        """
+        labels = self._definitions.labels(namespace)
+        profiles = self._profiles(namespace, app)
+        found = {
+            label
+            for label in (*labels, *profiles)
+            if self._stands_for(profiles.get(label), labels.get(label), model_id)
+        }
+        if not found:
+            return None
+        ordering = self._settings.tenant(namespace, app).effective.model_ordering
+        return next((label for label in ordering if label in found), min(found))
+
+    def is_defined(self, namespace: str, app: str | None, label: str) -> bool:
+        return self.definition(namespace, label) is not None or self._profile(namespace, app, label) is not None
+
+    def definition(self, namespace: str, label: str) -> LabelDefinition | None:
+        return self._definitions.labels(namespace).get(label)
+
+    def _profile(self, namespace: str, app: str | None, label: str) -> InferenceProfile | None:
+        own = None if app is None else self._definitions.profiles(namespace, app).get(label)
+        return own or self._definitions.profiles(namespace, self._org(namespace, app)).get(label)
+
+    def _profiles(self, namespace: str, app: str | None) -> dict[str, InferenceProfile]:
+        own = {} if app is None else self._definitions.profiles(namespace, app)
+        return {**self._definitions.profiles(namespace, self._org(namespace, app)), **own}
+
+    def _org(self, namespace: str, app: str | None) -> str:
+        # With the app, because its settings are mostly at hand.
+        return self._settings.tenant(namespace, app).org.org
+
+    def _model_of(self, profile: InferenceProfile, region: str | None) -> str:
+        if region is None:
+            raise InvalidRequest("region", "is needed: this label stands for an inference profile")
+        try:
+            models = self._models.of(profile.arn)
+        except ProfileRefused as refused:
+            raise UnknownLabel("label", f"stands for an inference profile, and {refused}") from refused
+        model_id = model_in(models, region)
+        if model_id is None:
+            raise InvalidRequest("region", f"the inference profile of this label has models in {_regions(models)} only")
+        return priced_model_id(profile.arn, model_id)
+
+    def _stands_for(self, profile: InferenceProfile | None, definition: LabelDefinition | None, model_id: str) -> bool:
+        if profile is not None:
+            if profile.arn.kind is ProfileKind.SYSTEM and profile.arn.profile_id == model_id:
+                return True
+            models = self._models.at_hand(profile.arn)
+            if models is not None:
+                return any(priced_model_id(profile.arn, model.model_id) == model_id for model in models)
+        return definition is not None and definition.model_id == model_id
+
+
+def _regions(models: Models) -> str:
+    return ", ".join(sorted({model.region for model in models if model.region is not None}))

@@ -1,0 +1,183 @@
+"""Every minute: what was held for calls that nobody settled is given back.
+
+An open hold stands in an index under the minute in which it expires. It is closed a minute later, in one transaction
+with the ledgers that it lists; whoever closes it asks that it is still open, so two sweeps, or a sweep and a usage
+event, end it once. Nothing is ever left to a TTL, which would remove a hold and leave its amounts held for ever.
+
+The index lags behind the table, and a run may die anywhere. So the cursor passes a minute only if that is ten minutes
+old and was found empty, and until then every run looks into it again.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from sluice.core.backoff import contended_wait_ms
+from sluice.core.errors import Contended, NotFound, Unavailable
+from sluice.core.holds import Hold, HoldState
+from sluice.core.signals import Signal
+from sluice.repository import budget_keys
+from sluice.repository.holds import decode_hold, expiring_query
+from sluice.repository.keys import Key, key_of
+from sluice.repository.shapes import UnknownShape
+from sluice.repository.store import BATCH_KEYS_MAX, Committed, ConditionFailed, Store
+from sluice.repository.sweeps import SweepCursor, decode_cursor, move_cursor, put_cursor
+from sluice.repository.wire import Item
+from sluice.services.effects import Effects
+from sluice.services.freeing import Freeing
+
+MINUTE_MS: Final = 60_000
+GRACE_MS: Final = 60_000
+"""So long after its expiry a hold is closed: until then a call that took as long as its lease may still be reported."""
+SETTLED_MS: Final = 600_000
+"""So old a minute must be before an empty one is passed: longer than the index lags and than clocks differ."""
+FIRST_BACK_MINUTES: Final = 15
+"""Where the very first run begins. Before the first deployment nothing was held."""
+
+_ROUNDS: Final = 4
+
+OutOfTime = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """`lag_s`: for how long the oldest hold that is still open after the run should have been closed; of a minute that
+    the run did not come to, nobody knows better. `failures`: one for each hold or minute that could not be worked on.
+    """
+
+    expired: int
+    lag_s: int
+    failures: tuple[Exception, ...]
+
+
+@dataclass(slots=True)
+class _Tally:
+    expired: int = 0
+    expired_usd_micros: int = 0
+    oldest_left_ms: int | None = None
+    failures: list[Exception] = field(default_factory=list)
+
+    def leave(self, due_ms: int) -> None:
+        """Something that was due then stays for the next run."""
+        if self.oldest_left_ms is None or due_ms < self.oldest_left_ms:
+            self.oldest_left_ms = due_ms
+
+
+class HoldSweep:
+    def __init__(self, store: Store, freeing: Freeing, effects: Effects) -> None:
+        self._store = store
+        self._freeing = freeing
+        self._effects = effects
+
+    def run(self, out_of_time: OutOfTime) -> SweepRun:
+        """The oldest minute first, until all that expired is closed or the time is up."""
+        now_ms = self._effects.clock_ms()
+        tally = _Tally()
+        try:
+            self._sweep_from(self._cursor(now_ms), now_ms, tally, out_of_time)
+        except (Contended, Unavailable) as error:
+            tally.failures.append(error)
+        lag_s = 0 if tally.oldest_left_ms is None else max(0, now_ms - tally.oldest_left_ms) // 1000
+        self._count(tally, lag_s)
+        return SweepRun(tally.expired, lag_s, tuple(tally.failures))
+
+    def _sweep_from(self, cursor: SweepCursor, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> None:
+        passed = cursor.minute
+        passing = True
+        for minute in range(cursor.minute, budget_keys.expiry_minute(now_ms - GRACE_MS) + 1):
+            due_ms = minute * MINUTE_MS + GRACE_MS
+            if out_of_time():
+                tally.leave(due_ms)
+                break
+            empty = self._sweep(minute, now_ms, tally, out_of_time)
+            passing = passing and empty and (minute + 1) * MINUTE_MS + SETTLED_MS <= now_ms
+            if passing:
+                passed = minute + 1
+        if passed > cursor.minute:
+            # Where another run was faster nothing is lost: this one looked at what it passes just as well.
+            self._store.update(move_cursor(cursor, passed, now_ms), repeatable=True)
+
+    def _cursor(self, now_ms: int) -> SweepCursor:
+        item = self._store.get(budget_keys.SWEEP, consistent=True)
+        if item is not None:
+            return decode_cursor(item)
+        first = budget_keys.expiry_minute(now_ms) - FIRST_BACK_MINUTES
+        outcome = self._store.put(put_cursor(first, now_ms), repeatable=True)
+        if isinstance(outcome, ConditionFailed) and outcome.item is not None:
+            return decode_cursor(outcome.item)
+        return SweepCursor(first, 1)
+
+    def _sweep(self, minute: int, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> bool:
+        """Whether the index showed nothing under this minute."""
+        empty = True
+        for partition in range(budget_keys.HOLD_PARTITIONS):
+            try:
+                for keys in self._expiring(minute, partition):
+                    empty = False
+                    for item in self._store.batch_get(keys, consistent=True):
+                        self._end(item, now_ms, tally, out_of_time)
+            except (Contended, Unavailable) as error:
+                empty = False
+                tally.leave(minute * MINUTE_MS + GRACE_MS)
+                tally.failures.append(error)
+        return empty
+
+    def _expiring(self, minute: int, partition: int) -> Iterator[list[Key]]:
+        start = None
+        while True:
+            page = self._store.query({**expiring_query(minute, partition, start), "Limit": BATCH_KEYS_MAX})
+            if page.items:
+                yield [key_of(item) for item in page.items]
+            if page.next_start is None:
+                return
+            start = page.next_start
+
+    def _end(self, item: Item, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> None:
+        try:
+            hold = decode_hold(item)
+        except UnknownShape as error:
+            tally.failures.append(error)
+            return
+        due_ms = hold.expires_at_ms + GRACE_MS
+        if hold.state is not HoldState.OPEN or due_ms > now_ms:
+            return
+        if out_of_time():
+            tally.leave(due_ms)
+            return
+        try:
+            ended = self._expire(hold)
+        except NotFound:
+            # The org is gone: a purge is under way, which removes the hold.
+            return
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one hold, the others must go on
+            tally.leave(due_ms)
+            tally.failures.append(error)
+            return
+        if ended:
+            tally.expired += 1
+            tally.expired_usd_micros += max((held.amounts.cost_usd_micros for held in hold.ledgers), default=0)
+
+    def _expire(self, hold: Hold) -> bool:
+        """False where somebody else closed it."""
+        for _ in range(_ROUNDS):
+            ending = self._freeing.end(hold, HoldState.EXPIRED)
+            if ending is None:
+                return False
+            # A new token each time: what is sent again after a failure is another transaction.
+            outcome = self._store.transact(ending.writes, self._effects.new_token())
+            if isinstance(outcome, Committed):
+                self._freeing.ended(ending)
+                return True
+            self._freeing.overtaken(ending, outcome.failures)
+        raise Contended(contended_wait_ms(self._effects.random_below))
+
+    def _count(self, tally: _Tally, lag_s: int) -> None:
+        meter = self._effects.meter
+        meter.count(Signal.SWEEP_LAG_SECONDS, lag_s)
+        for signal, amount in (
+            (Signal.HOLDS_EXPIRED, tally.expired),
+            (Signal.EXPIRED_USD_MICROS, tally.expired_usd_micros),
+            (Signal.SWEEP_FAILURES, len(tally.failures)),
+        ):
+            if amount:
+                meter.count(signal, amount)

@@ -1,0 +1,290 @@
+"""Counters are rebuilt from the events while calls go on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from mypy_boto3_dynamodb import DynamoDBClient
+
+from sluice.core.budget import Amounts, LedgerChange, Periods, Span, Used
+from sluice.core.errors import Ambiguous, NotFound
+from sluice.core.metering import CallStatus
+from sluice.core.pricing import TokenKind
+from sluice.repository.jobs import Job, JobState
+from sluice.repository.ledger_items import encode_ledger
+from sluice.repository.ledgers import change_ledger
+from sluice.repository.retries import Retries
+from sluice.repository.store import Applied, DynamoStore
+from sluice.services import budget_refresh
+from sluice.services.budget_refresh import REFRESH_BUDGETS, BudgetRefreshes, RefreshBudgets
+from sluice.services.counted import CountedEntities
+from sluice.services.effects import Effects
+from sluice.services.jobs import Jobs
+from sluice.services.ledger_book import LedgerBook
+from sluice.services.settings import SettingsCache
+from sluice.shell import new_token
+from tests.fakes import CountingMeter, FakeClock, never_random
+from tests.integration.ledger_desks import COUNTED, ledger_of, put_budget, spent, take_hold
+from tests.integration.metering_desks import (
+    APP,
+    AS_ORG,
+    COST,
+    DAY_MS,
+    NAMESPACE,
+    NOW_MS,
+    ORG,
+    OTHER_APP,
+    SETTINGS,
+    MeteringDesk,
+)
+from tests.recording import RecordingStore
+
+NONE = {"cost_usd_micros": 0, "tokens": 0, "executions": 0, "errors": 0}
+
+
+@dataclass
+class Refresher:
+    desk: MeteringDesk
+    store: RecordingStore
+    jobs: Jobs
+    refreshes: BudgetRefreshes
+    work: Mapping[str, RefreshBudgets]
+
+    def run(self, steps: int = 10_000) -> None:
+        left = steps
+
+        def out_of_time() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        run = self.jobs.run_open(self.work, out_of_time)
+        assert run.failures == []
+
+    def refreshed(self, entity: str | None = APP) -> Job:
+        job = self.refreshes.start(NAMESPACE, entity)
+        self.run()
+        done = self.jobs.get(NAMESPACE, job.job_id)
+        assert done.state is JobState.DONE
+        return done
+
+    def spoil(self, entity: str = APP, cost: int = 1_000) -> None:
+        """Counters that no event accounts for, as an operator's hand or a restored backup leaves them."""
+        ledger = ledger_of(self.desk.store.inner, entity)
+        wrong = Used(Amounts(cost, 7, 2), 1)
+        standing = replace(ledger.standing, day=ledger.standing.day + wrong, month=ledger.standing.month + wrong)
+        spoilt = replace(ledger, standing=standing, last_execution_at_ms=None, last_execution_status=None)
+        self.desk.store.inner.put({"Item": encode_ledger(spoilt)}, repeatable=True)
+
+
+@pytest.fixture
+def desk(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> MeteringDesk:
+    store = DynamoStore(dynamodb, table, Retries(clock.advance, lambda _below: 0, CountingMeter()))
+    desk = MeteringDesk.opened(store, clock).found(SETTINGS)
+    put_budget(desk, APP, COUNTED)
+    put_budget(desk, ORG, COUNTED)
+    return desk
+
+
+@pytest.fixture
+def start(desk: MeteringDesk) -> Callable[[], Refresher]:
+    def start() -> Refresher:
+        store = RecordingStore(desk.store.inner)
+        effects = Effects(desk.clock, never_random, new_token, CountingMeter())
+        settings, jobs = SettingsCache(store, desk.clock), Jobs(store, effects)
+        book = LedgerBook(store, settings, effects, desk.clock)
+        work = {REFRESH_BUDGETS: RefreshBudgets(store, book, settings, CountedEntities(store), effects)}
+        return Refresher(desk, store, jobs, BudgetRefreshes(store, jobs), work)
+
+    return start
+
+
+@pytest.fixture
+def refresher(start: Callable[[], Refresher]) -> Refresher:
+    return start()
+
+
+def test_right_counters_stay_as_they_are(desk: MeteringDesk, refresher: Refresher) -> None:
+    desk.submit()
+    desk.submit(request_id="yesterday", occurred_at_ms=NOW_MS - DAY_MS)
+    before = ledger_of(desk.store.inner)
+    job = refresher.refreshed()
+    assert job.result == {"ledgers": 1, "difference": {"day": NONE, "month": NONE}}
+    after = ledger_of(desk.store.inner)
+    assert (after.standing, after.epoch, after.refresh_id) == (before.standing, before.epoch + 1, None)
+
+
+def test_executions_errors_and_cost_have_one_definition(desk: MeteringDesk, refresher: Refresher) -> None:
+    """Vector 53, with 3 and 15 USD a million."""
+    for name, status, tokens in (
+        ("a", CallStatus.OK, {TokenKind.INPUT: 10}),
+        ("b", CallStatus.ERROR, {TokenKind.INPUT: 5}),
+        ("c", CallStatus.TIMEOUT, {}),
+    ):
+        desk.submit(request_id=name, status=status, tokens=tokens, occurred_at_ms=NOW_MS + len(name + status.value))
+    right = ledger_of(desk.store.inner)
+    assert right.standing.day == Used(Amounts(45, 15, 3), 2)
+    refresher.spoil()
+    job = refresher.refreshed()
+    wrong = {"cost_usd_micros": -1_000, "tokens": -7, "executions": -2, "errors": -1}
+    assert job.result == {"ledgers": 1, "differing": 1, "difference": {"day": wrong, "month": wrong}}
+    after = ledger_of(desk.store.inner)
+    assert after.standing == right.standing
+    assert after.last_execution_at_ms == right.last_execution_at_ms
+    assert after.last_execution_status == right.last_execution_status
+
+
+def test_what_is_held_is_never_touched(desk: MeteringDesk, refresher: Refresher) -> None:
+    desk.submit()
+    take_hold(desk, Amounts(16_500, 100, 1))
+    refresher.spoil()
+    refresher.refreshed()
+    ledger = ledger_of(desk.store.inner)
+    assert ledger.standing.held == Amounts(16_500, 100, 1)
+    assert (spent(ledger), spent(ledger, Span.MONTH)) == (COST, COST)
+
+
+def test_events_of_every_caller_count(desk: MeteringDesk, refresher: Refresher) -> None:
+    desk.submit()
+    desk.submit(AS_ORG, request_id="by-org", entity=APP)
+    desk.submit(AS_ORG, request_id="of-other", entity=OTHER_APP)
+    for entity in (APP, ORG):
+        refresher.spoil(entity)
+    job = refresher.refreshed(None)
+    assert job.result is not None
+    assert (job.result["ledgers"], job.result["differing"]) == (2, 2)
+    assert spent(ledger_of(desk.store.inner, APP)) == 2 * COST
+    assert spent(ledger_of(desk.store.inner, ORG)) == 3 * COST
+
+
+def test_all_go_in_groups(desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_refresh, "GROUP", 1)
+    desk.submit()
+    for entity in (APP, ORG):
+        refresher.spoil(entity)
+    job = refresher.refreshed(None)
+    assert job.result is not None
+    assert job.result["ledgers"] == 2
+    assert [spent(ledger_of(desk.store.inner, entity)) for entity in (APP, ORG)] == [COST, COST]
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+def test_calls_go_on_meanwhile(
+    desk: MeteringDesk, refresher: Refresher, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is counted between two steps is in the counters once."""
+    monkeypatch.setattr(budget_refresh, "QUERIES_MAX", 200)
+    desk.submit()
+    refresher.spoil()
+    refresher.refreshes.start(NAMESPACE, APP)
+    refresher.run(steps=step)
+    desk.submit(request_id="meanwhile")
+    refresher.run()
+    assert spent(ledger_of(desk.store.inner)) == spent(ledger_of(desk.store.inner), Span.MONTH) == 2 * COST
+    assert ledger_of(desk.store.inner).refresh_id is None
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_a_period_that_turned_meanwhile_is_left_alone(
+    desk: MeteringDesk, refresher: Refresher, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_refresh, "QUERIES_MAX", 200)
+    desk.submit()
+    refresher.spoil()
+    refresher.refreshes.start(NAMESPACE, APP)
+    refresher.run(steps=step)
+    desk.clock.advance(DAY_MS)
+    desk.submit(request_id="tomorrow", occurred_at_ms=desk.clock.now_ms)
+    refresher.run()
+    ledger = ledger_of(desk.store.inner)
+    assert (ledger.standing.periods.day, spent(ledger)) == ("20270116", COST)
+    assert spent(ledger, Span.MONTH) == 2 * COST
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_lost_answer_changes_nothing(
+    desk: MeteringDesk, refresher: Refresher, moment: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_refresh, "QUERIES_MAX", 1_000)
+    desk.submit()
+    refresher.spoil()
+    writes = 0
+
+    def lose(verb: str, _request: Any) -> None:
+        nonlocal writes
+        writes += verb in {"update", "put"}
+        if verb in {"update", "put"} and writes == number:
+            raise Ambiguous("x")
+
+    job = refresher.refreshes.start(NAMESPACE, APP)
+    setattr(refresher.store, moment, lose)
+    for _ in range(3):
+        refresher.run()
+    done = refresher.jobs.get(NAMESPACE, job.job_id)
+    assert done.result is not None
+    assert done.result["difference"]["day"]["cost_usd_micros"] == -1_000  # type: ignore[index, call-overload]
+    assert spent(ledger_of(desk.store.inner)) == spent(ledger_of(desk.store.inner), Span.MONTH) == COST
+
+
+def test_two_runners_add_once(desk: MeteringDesk, refresher: Refresher, start: Callable[[], Refresher]) -> None:
+    other = start()
+    desk.submit()
+    refresher.spoil()
+
+    def meanwhile(verb: str, _request: Any) -> None:
+        if verb == "update":
+            other.run(steps=1)
+
+    refresher.store.before = meanwhile
+    refresher.refreshes.start(NAMESPACE, APP)
+    for _ in range(10):
+        refresher.run()
+    other.run()
+    assert spent(ledger_of(desk.store.inner)) == COST
+
+
+def test_a_later_refresh_overtakes(desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_refresh, "QUERIES_MAX", 1_000)
+    desk.submit()
+    refresher.spoil()
+    first = refresher.refreshes.start(NAMESPACE, APP)
+    refresher.run(steps=1)
+    desk.submit(request_id="between")
+    refresher.refreshed()
+    refresher.run()
+    done = refresher.jobs.get(NAMESPACE, first.job_id)
+    assert done.result is not None
+    assert spent(ledger_of(desk.store.inner)) == 2 * COST
+
+
+def test_a_ledger_that_is_behind_turns_first(desk: MeteringDesk, refresher: Refresher) -> None:
+    desk.submit()
+    desk.clock.advance(DAY_MS)
+    job = refresher.refreshed()
+    assert job.result == {"ledgers": 1, "difference": {"day": NONE, "month": NONE}}
+    ledger = ledger_of(desk.store.inner)
+    assert (ledger.standing.periods.day, spent(ledger), spent(ledger, Span.MONTH)) == ("20270116", 0, COST)
+
+
+def test_who_has_no_counters_has_nothing_to_refresh(refresher: Refresher) -> None:
+    with pytest.raises(NotFound):
+        refresher.refreshes.start(NAMESPACE, OTHER_APP)
+
+
+def test_a_late_change_of_the_epoch_is_met(desk: MeteringDesk, refresher: Refresher) -> None:
+    """Somebody turns the ledger between the look and the first update."""
+    desk.submit()
+
+    def turn(verb: str, _request: Any) -> None:
+        if verb == "update":
+            refresher.store.before = None
+            seen = ledger_of(desk.store.inner)
+            later = Periods.of_name("20270116")
+            request = change_ledger(seen, later, LedgerChange(), 1)
+            assert isinstance(desk.store.inner.update(request, repeatable=False), Applied)
+
+    refresher.store.before = turn
+    refresher.refreshed()
+    assert spent(ledger_of(desk.store.inner), Span.MONTH) == COST

@@ -1,0 +1,327 @@
+"""What was held for calls that were never reported is given back: once, by whichever run comes first."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from mypy_boto3_dynamodb import DynamoDBClient
+
+from sluice.core.budget import Amounts, LedgerChange, Periods
+from sluice.core.errors import Ambiguous, Unavailable
+from sluice.core.holds import HoldState
+from sluice.core.signals import Signal
+from sluice.repository import budget_keys, schema
+from sluice.repository.ledgers import change_ledger, changed_ledger
+from sluice.repository.retries import Retries
+from sluice.repository.store import Applied, DynamoStore, Page
+from sluice.repository.sweeps import SweepCursor, decode_cursor
+from sluice.services.effects import Effects
+from sluice.services.freeing import Freeing
+from sluice.services.hold_book import HoldBook
+from sluice.services.hold_sweep import FIRST_BACK_MINUTES, GRACE_MS, MINUTE_MS, SETTLED_MS, HoldSweep, SweepRun
+from sluice.services.ledger_book import LedgerBook
+from sluice.services.settings import SettingsCache
+from sluice.shell import new_token
+from tests.fakes import CountingMeter, FakeClock, never_random
+from tests.integration.ledger_desks import held, hold_of, ledger_of, put_budget, take_hold, used
+from tests.integration.metering_desks import APP, DAY_MS, NAMESPACE, ORG, SETTINGS, MeteringDesk
+from tests.recording import RecordingStore
+
+RESERVED = Amounts(16_500, 4_000, 1)
+LEASE_MS = 300_000
+
+
+@dataclass
+class Sweeper:
+    """A process that sweeps."""
+
+    store: RecordingStore
+    sweep: HoldSweep
+    meter: CountingMeter
+
+    def run(self, out_of_time: Callable[[], bool] = lambda: False) -> SweepRun:
+        return self.sweep.run(out_of_time)
+
+    def cursor(self) -> SweepCursor:
+        item = self.store.inner.get(budget_keys.SWEEP, consistent=True)
+        assert item is not None
+        return decode_cursor(item)
+
+
+@pytest.fixture
+def desk(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> MeteringDesk:
+    store = DynamoStore(dynamodb, table, Retries(clock.advance, lambda _below: 0, CountingMeter()))
+    desk = MeteringDesk.opened(store, clock).found(SETTINGS)
+    put_budget(desk, APP)
+    put_budget(desk, ORG)
+    return desk
+
+
+@pytest.fixture
+def start(desk: MeteringDesk) -> Callable[[], Sweeper]:
+    def start() -> Sweeper:
+        store, meter = RecordingStore(desk.store.inner), CountingMeter()
+        effects = Effects(desk.clock, never_random, new_token, meter)
+        book = LedgerBook(store, SettingsCache(store, desk.clock), effects, desk.clock)
+        return Sweeper(store, HoldSweep(store, Freeing(HoldBook(store), book, effects), effects), meter)
+
+    return start
+
+
+@pytest.fixture
+def sweeper(start: Callable[[], Sweeper]) -> Sweeper:
+    return start()
+
+
+def test_a_hold_is_given_back_a_minute_after_its_lease(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    desk.submit()
+    take_hold(desk, RESERVED, APP, ORG, ttl_ms=LEASE_MS)
+    before = ledger_of(desk.store.inner).standing
+    desk.clock.advance(LEASE_MS + GRACE_MS - 1)
+    assert sweeper.run() == SweepRun(0, 0, ())
+    assert held(ledger_of(desk.store.inner)) == 16_500
+    desk.clock.advance(1)
+    assert sweeper.run() == SweepRun(1, 0, ())
+    for entity in (APP, ORG):
+        assert ledger_of(desk.store.inner, entity).standing.held == Amounts()
+    assert ledger_of(desk.store.inner).standing.day.used == before.day.used - RESERVED
+    assert hold_of(desk.store.inner).state is HoldState.EXPIRED
+    assert sweeper.meter.counts[Signal.HOLDS_EXPIRED] == 1
+    assert sweeper.meter.counts[Signal.EXPIRED_USD_MICROS] == 16_500
+
+
+def test_a_closed_hold_has_a_ttl_and_an_open_one_none(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    take_hold(desk, RESERVED)
+    key = budget_keys.hold(NAMESPACE, "lease-1")
+    item = desk.store.inner.get(key, consistent=True)
+    assert item is not None
+    assert schema.TTL_ATTRIBUTE not in item
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+    sweeper.run()
+    item = desk.store.inner.get(key, consistent=True)
+    assert item is not None
+    assert schema.TTL_ATTRIBUTE in item
+    assert schema.index_partition_key(schema.GSI3) not in item
+
+
+def test_what_was_settled_or_swept_is_left_alone(
+    desk: MeteringDesk, sweeper: Sweeper, start: Callable[[], Sweeper]
+) -> None:
+    desk.submit(lease=take_hold(desk, RESERVED))
+    take_hold(desk, RESERVED, lease_id="lease-2")
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+    assert sweeper.run().expired == 1
+    after = ledger_of(desk.store.inner).standing
+    assert (sweeper.run().expired, start().run().expired) == (0, 0)
+    assert ledger_of(desk.store.inner).standing == after
+    assert (used(ledger_of(desk.store.inner)), held(ledger_of(desk.store.inner))) == (16_500, 0)
+
+
+def test_a_hold_goes_on_into_the_next_day_and_is_given_back_there(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    take_hold(desk, RESERVED, ttl_ms=DAY_MS)
+    desk.clock.advance(DAY_MS)
+    desk.submit(occurred_at_ms=desk.clock.now_ms, request_id="today")
+    assert held(ledger_of(desk.store.inner)) == 16_500
+    desk.clock.advance(GRACE_MS)
+    assert sweeper.run().expired == 1
+    assert (used(ledger_of(desk.store.inner)), held(ledger_of(desk.store.inner))) == (16_500, 0)
+
+
+def test_a_ledger_that_turned_meanwhile_is_learned(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    take_hold(desk, RESERVED)
+    take_hold(desk, RESERVED, lease_id="lease-2")
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+
+    def turn(verb: str, _request: Any) -> None:
+        if verb == "transact":
+            sweeper.store.before = None
+            seen = ledger_of(desk.store.inner)
+            later = Periods.of_name("20270201")
+            change = changed_ledger(seen, later, _nothing(), 1)
+            assert change.standing.periods == later
+            outcome = desk.store.inner.update(change_ledger(seen, later, _nothing(), 1), repeatable=False)
+            assert isinstance(outcome, Applied)
+
+    sweeper.store.before = turn
+    assert sweeper.run() == SweepRun(2, 0, ())
+    ledger = ledger_of(desk.store.inner)
+    assert (ledger.standing.periods.month, used(ledger), held(ledger)) == ("202702", 0, 0)
+
+
+def _nothing() -> LedgerChange:
+    return LedgerChange()
+
+
+def test_two_sweeps_at_once_give_back_once(desk: MeteringDesk, sweeper: Sweeper, start: Callable[[], Sweeper]) -> None:
+    other = start()
+    take_hold(desk, RESERVED)
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+
+    def meanwhile(verb: str, _request: Any) -> None:
+        if verb == "transact":
+            sweeper.store.before = None
+            assert other.run().expired == 1
+
+    sweeper.store.before = meanwhile
+    assert sweeper.run() == SweepRun(0, 0, ())
+    assert (used(ledger_of(desk.store.inner)), held(ledger_of(desk.store.inner))) == (0, 0)
+
+
+def test_a_report_that_is_faster_than_the_sweep_settles(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    lease = take_hold(desk, RESERVED)
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+
+    def meanwhile(verb: str, _request: Any) -> None:
+        if verb == "transact":
+            sweeper.store.before = None
+            desk.submit(lease=lease)
+
+    sweeper.store.before = meanwhile
+    assert sweeper.run() == SweepRun(0, 0, ())
+    assert hold_of(desk.store.inner).state is HoldState.SETTLED
+    assert (used(ledger_of(desk.store.inner)), held(ledger_of(desk.store.inner))) == (16_500, 0)
+
+
+def test_a_run_that_dies_is_gone_on_with(desk: MeteringDesk, sweeper: Sweeper, start: Callable[[], Sweeper]) -> None:
+    for number in range(5):
+        take_hold(desk, RESERVED, lease_id=f"lease-{number}")
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+    sent = 0
+
+    def die(verb: str, _request: Any) -> None:
+        nonlocal sent
+        sent += verb == "transact"
+        if sent == 3:
+            raise KeyboardInterrupt
+
+    sweeper.store.after = die
+    with pytest.raises(KeyboardInterrupt):
+        sweeper.run()
+    assert held(ledger_of(desk.store.inner)) == 2 * 16_500
+    assert start().run().expired == 2
+    assert (used(ledger_of(desk.store.inner)), held(ledger_of(desk.store.inner))) == (0, 0)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_lost_answer_is_found_out_by_the_next_run(desk: MeteringDesk, sweeper: Sweeper, moment: str) -> None:
+    take_hold(desk, RESERVED)
+    take_hold(desk, RESERVED, lease_id="lease-2")
+    desk.clock.advance(LEASE_MS + GRACE_MS + 7_000)
+
+    def lose(verb: str, _request: Any) -> None:
+        if verb == "transact":
+            sweeper.store.before = sweeper.store.after = None
+            raise Ambiguous("x")
+
+    setattr(sweeper.store, moment, lose)
+    run = sweeper.run()
+    assert (run.expired, len(run.failures), run.lag_s) == (1, 1, 7)
+    assert sweeper.meter.counts[Signal.SWEEP_LAG_SECONDS] == 7
+    again = sweeper.run()
+    assert (again.failures, again.lag_s) == ((), 0)
+    assert (used(ledger_of(desk.store.inner)), held(ledger_of(desk.store.inner))) == (0, 0)
+
+
+def test_without_time_the_rest_waits_and_shows_as_lag(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    sweeper.run()
+    for number in range(3):
+        take_hold(desk, RESERVED, lease_id=f"lease-{number}")
+    desk.clock.advance(LEASE_MS + GRACE_MS + 30_000)
+
+    def no_time() -> bool:
+        return sweeper.store.calls.count("transact") >= 1
+
+    run = sweeper.run(no_time)
+    assert (run.expired, run.lag_s) == (1, 30)
+    assert sweeper.run().expired == 2
+
+
+def test_the_cursor_passes_only_what_is_old_and_empty(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    now_minute = desk.clock.now_ms // MINUTE_MS
+    sweeper.run()
+    old = SETTLED_MS // MINUTE_MS
+    assert sweeper.cursor().minute == now_minute - old
+    take_hold(desk, RESERVED, ttl_ms=LEASE_MS)
+    expires = (desk.clock.now_ms + LEASE_MS) // MINUTE_MS
+    desk.clock.advance(LEASE_MS + SETTLED_MS + 10 * MINUTE_MS)
+    # It was not empty when it was looked at, though it is by now.
+    assert sweeper.run().expired == 1
+    assert sweeper.cursor().minute == expires
+    sweeper.run()
+    assert sweeper.cursor().minute == desk.clock.now_ms // MINUTE_MS - old
+
+
+def test_what_the_index_shows_late_is_still_found(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    take_hold(desk, RESERVED)
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+    inner = sweeper.store.inner
+
+    class Behind:
+        def query(self, _request: Any) -> Page:
+            return Page((), None)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+    sweeper.store.inner = Behind()
+    assert sweeper.run().expired == 0
+    desk.clock.advance(SETTLED_MS - 2 * MINUTE_MS)
+    assert sweeper.run().expired == 0
+    sweeper.store.inner = inner
+    assert sweeper.run().expired == 1
+
+
+def test_the_first_run_looks_back_a_little(desk: MeteringDesk, sweeper: Sweeper, start: Callable[[], Sweeper]) -> None:
+    other = start()
+
+    def first(verb: str, _request: Any) -> None:
+        if verb == "put":
+            sweeper.store.before = None
+            other.run()
+
+    sweeper.store.before = first
+    sweeper.run()
+    assert sweeper.cursor().minute == desk.clock.now_ms // MINUTE_MS - SETTLED_MS // MINUTE_MS
+    assert FIRST_BACK_MINUTES * MINUTE_MS > SETTLED_MS
+
+
+def test_a_table_out_of_reach_stops_nobody_else(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    def fail(_verb: str, _request: Any) -> None:
+        raise Unavailable("x")
+
+    sweeper.store.before = fail
+    assert len(sweeper.run().failures) == 1
+
+
+def test_one_part_of_the_index_out_of_reach_is_not_passed(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    def fail(verb: str, _request: Any) -> None:
+        if verb == "query":
+            sweeper.store.before = None
+            raise Unavailable("x")
+
+    sweeper.store.before = fail
+    run = sweeper.run()
+    assert len(run.failures) == 1
+    assert run.lag_s > 0
+    assert sweeper.cursor().minute == desk.clock.now_ms // MINUTE_MS - FIRST_BACK_MINUTES
+
+
+def test_an_item_that_nobody_understands_keeps_nobody_from_the_others(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    take_hold(desk, RESERVED)
+    take_hold(desk, RESERVED, lease_id="lease-2")
+    item = desk.store.inner.get(budget_keys.hold(NAMESPACE, "lease-1"), consistent=True)
+    assert item is not None
+    desk.store.inner.put({"Item": {**item, "state": "strange"}}, repeatable=True)
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+    run = sweeper.run()
+    assert (run.expired, len(run.failures)) == (1, 1)
+
+
+def test_a_ledger_that_is_gone_gets_nothing_back(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    take_hold(desk, RESERVED, APP, ORG)
+    desk.store.inner.delete({"Key": {**budget_keys.ledger(NAMESPACE, ORG).attributes}})
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+    assert sweeper.run().expired == 1
+    assert held(ledger_of(desk.store.inner)) == 0
+    assert desk.store.inner.get(budget_keys.ledger(NAMESPACE, ORG), consistent=True) is None

@@ -1,0 +1,118 @@
+"""An entity goes with its budget, and not while calls hold a part of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice.core.audit import Author
+from sluice.core.budget import (
+    NOTHING,
+    Amounts,
+    Dimension,
+    Enforcement,
+    LedgerChange,
+    OwnBudget,
+    Periods,
+    Slot,
+    Span,
+    effective_terms,
+)
+from sluice.core.errors import InUse, NotFound
+from sluice.repository import budget_keys, keys
+from sluice.repository.ledger_items import Ledger, decode_ledger, encode_ledger, new_ledger
+from sluice.repository.ledgers import asked, change_ledger
+from sluice.repository.store import Applied
+from sluice.services.entities import EntityChange
+from tests.integration.audits import events, other_items
+from tests.integration.conftest import ENTITY, NAMESPACE, Host
+from tests.integration.test_limits import before_transact
+
+SOMEBODY = Author("client-7", "request-9")
+TODAY = Periods.of_name("20260131")
+OWN = OwnBudget({Slot(Span.DAY, Dimension.COST): 25}, Enforcement.HARD)
+
+
+def put_ledger(host: Host, held: Amounts = NOTHING, own: OwnBudget | None = OWN) -> None:
+    made = new_ledger(NAMESPACE, ENTITY, TODAY, effective_terms(own, None), 1, 1)
+    made = made if own is None else asked(made, own)
+    made = replace(made, standing=made.standing.after(LedgerChange(held=held), TODAY))
+    host.store.inner.put({"Item": encode_ledger(made)}, repeatable=True)
+
+
+def ledger(host: Host) -> Ledger | None:
+    item = host.store.inner.get(budget_keys.ledger(NAMESPACE, ENTITY), consistent=True)
+    return None if item is None else decode_ledger(item)
+
+
+def change(host: Host, held: Amounts) -> None:
+    seen = ledger(host)
+    assert seen is not None
+    outcome = host.store.inner.update(change_ledger(seen, TODAY, LedgerChange(held=held), 1), repeatable=False)
+    assert isinstance(outcome, Applied)
+
+
+def is_known(host: Host) -> bool:
+    return host.store.inner.get(keys.entity(NAMESPACE, ENTITY), consistent=True) is not None
+
+
+@pytest.fixture(autouse=True)
+def entity(host: Host) -> None:
+    host.entities.put(NAMESPACE, ENTITY, EntityChange())
+
+
+def remove(host: Host) -> None:
+    host.entities.delete(NAMESPACE, ENTITY, author=SOMEBODY)
+
+
+def test_a_budget_is_told_of_and_goes(host: Host) -> None:
+    put_ledger(host)
+    remove(host)
+    removed = {event.action: event for event in events(host) if event.author == SOMEBODY}
+    assert set(removed) == {"entity.delete", "budget.delete"}
+    told = removed["budget.delete"]
+    assert (told.subject, told.target, told.after) == (ENTITY, f"budgets/{ENTITY}", None)
+    assert told.before == {"day_cost_limit": 25, "enforcement": "hard", "inherit": True, "version": 1}
+    assert other_items(host) == []
+
+
+def test_counters_that_nobody_asked_for_go_without_a_word(host: Host) -> None:
+    put_ledger(host, own=None)
+    remove(host)
+    assert {event.action for event in events(host) if event.author == SOMEBODY} == {"entity.delete"}
+    assert other_items(host) == []
+
+
+def test_while_something_is_held_nothing_is_removed(host: Host) -> None:
+    put_ledger(host, Amounts(5, 0, 1))
+    with pytest.raises(InUse):
+        remove(host)
+    assert is_known(host)
+    change(host, Amounts(-5, 0, -1))
+    remove(host)
+    assert other_items(host) == []
+
+
+def test_a_call_that_begins_at_the_last_moment_is_in_the_way(host: Host) -> None:
+    put_ledger(host)
+    before_transact(host, lambda: change(host, Amounts(5, 0, 1)))
+    with pytest.raises(InUse):
+        remove(host)
+    assert is_known(host)
+
+
+def test_what_is_held_of_an_entity_that_is_gone_stays_until_it_is_over(host: Host) -> None:
+    """Taken by a chain that was read before: its settlement needs the ledger."""
+    put_ledger(host)
+    host.store.after = lambda verb, _request: change(host, Amounts(5, 0, 1)) if verb == "transact" else None
+    with pytest.raises(InUse):
+        remove(host)
+    host.store.after = None
+    assert not is_known(host)
+    assert ledger(host) is not None
+    with pytest.raises(InUse):
+        remove(host)
+    change(host, Amounts(-5, 0, -1))
+    remove(host)
+    assert ledger(host) is None
+    with pytest.raises(NotFound):
+        remove(host)
