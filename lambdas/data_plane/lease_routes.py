@@ -1,5 +1,7 @@
 """Routes of leases: parse, call one service, answer."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -7,9 +9,19 @@ from aws_lambda_powertools.event_handler.openapi.params import Header
 from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 
 from data_plane.models import AdjustAnswer, AdjustBody, ReleaseAnswer, ReleaseBody, SettleAnswer, SettleBody
-from sluice.core.errors import InvalidLease, NotFound
+from data_plane.usage_routes import reporter_of
+from sluice.core.errors import (
+    InvalidLease,
+    InvalidRequest,
+    LeaseClosed,
+    LeaseExpired,
+    NotFound,
+    UnknownLabel,
+    UnknownLimit,
+)
 from sluice.core.lease import Lease
 from sluice.edge.callers import caller_of
+from sluice.edge.conventions import NOT_FOUND
 from sluice.edge.documentation import answer, problems
 from sluice.edge.lease_tokens import read_token
 from sluice.services.confinement import require_cached
@@ -40,7 +52,15 @@ _UNKNOWN_LIMIT: Final = (HTTPStatus.BAD_REQUEST, "unknown-limit")
 _MISMATCH: Final = (HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-mismatch")
 _SETTLE_RESPONSES: Final[dict[int, Any]] = {
     HTTPStatus.OK.value: answer(SettleAnswer, "closed with these amounts"),
-    **problems(*_PROBLEMS, _UNKNOWN_LIMIT),
+    **problems(
+        *_PROBLEMS,
+        _UNKNOWN_LIMIT,
+        (HTTPStatus.FORBIDDEN, "forbidden"),
+        NOT_FOUND,
+        (HTTPStatus.CONFLICT, "request-id-conflict"),
+        (HTTPStatus.UNPROCESSABLE_ENTITY, "price-missing"),
+        (HTTPStatus.UNPROCESSABLE_ENTITY, "unknown-label"),
+    ),
 }
 _ADJUST_RESPONSES: Final[dict[int, Any]] = {
     HTTPStatus.OK.value: answer(AdjustAnswer, "adjusted"),
@@ -52,8 +72,12 @@ _RELEASE_RESPONSES: Final[dict[int, Any]] = {
 }
 
 
+_USAGE: Final = "usage"
+_NOT_COUNTED: Final = "this settle counted nothing; POST /v1/usage with this lease counts the call"
+
+
 def add_lease_routes(router: APIGatewayHttpRouter, services: Services) -> None:
-    leases = services.leases
+    leases, settling = services.leases, services.money.settling
 
     def lease_of(token: str) -> Lease:
         caller = caller_of(router)
@@ -66,8 +90,17 @@ def add_lease_routes(router: APIGatewayHttpRouter, services: Services) -> None:
 
     @router.post(SETTLE, summary="Close a lease with what was really used", responses=_SETTLE_RESPONSES)
     def settle(body: SettleBody) -> SettleAnswer:
-        """Limits that are left out keep their amount. The same again is answered the same."""
-        return SettleAnswer.of(leases.settle(lease_of(body.lease), body.actual))
+        """Limits that are left out keep their amount. The same again is answered the same.
+
+        With `usage` the call is counted and what is held for it is settled, in the same transaction. Without it a hold
+        stays open for the report that follows.
+        """
+        lease = lease_of(body.lease)
+        if body.usage is None:
+            return SettleAnswer.of(leases.settle(lease, body.actual))
+        with _about_usage():
+            settled = settling.settle(lease, body.actual, reporter_of(router), body.usage.to_report(lease))
+        return SettleAnswer.of(settled.changed, settled.counted)
 
     @router.post(ADJUST, summary="Take more, or give some back, while a lease is open", responses=_ADJUST_RESPONSES)
     def adjust(body: AdjustBody, idempotency_key: IdempotencyKey) -> AdjustAnswer:
@@ -78,3 +111,19 @@ def add_lease_routes(router: APIGatewayHttpRouter, services: Services) -> None:
     def release(body: ReleaseBody) -> ReleaseAnswer:
         """The same again is answered the same."""
         return ReleaseAnswer.of(leases.release(lease_of(body.lease)))
+
+
+@contextmanager
+def _about_usage() -> Iterator[None]:
+    """What is wrong with the usage of a settle names the way to it; and nobody loses a call by a lease that is over."""
+    try:
+        yield
+    except (InvalidLease, UnknownLimit):
+        # Of the settle itself.
+        raise
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{_USAGE}.{error.field}", error.detail) from error
+    except UnknownLabel as error:
+        raise UnknownLabel(f"{_USAGE}.{error.field}", error.detail) from error
+    except (LeaseClosed, LeaseExpired) as error:
+        raise type(error)(f"{error}; {_NOT_COUNTED}") from error

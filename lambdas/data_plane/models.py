@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from data_plane.usage_models import CallBody, UsageAnswer
 from sluice.core.admission import Admission
 from sluice.core.budget import LIMIT_MAX
 from sluice.core.errors import InvalidRequest
@@ -27,6 +28,7 @@ from sluice.edge.models import (
 from sluice.edge.problems import rfc3339
 from sluice.services.hold_explain import BudgetCheck, Explained
 from sluice.services.leases import Changed
+from sluice.services.metering import Counted
 
 TtlSeconds = Annotated[int, Field(ge=LEASE_LEAST_MS // 1000, le=LEASE_MAX_MS // 1000)]
 Difference = Annotated[int, Field(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
@@ -81,6 +83,9 @@ class AcquireBody(Strict):
 class SettleBody(Strict):
     lease: str
     actual: Annotated[dict[LimitName, Amount], AtMostTen]
+    usage: CallBody | None = Field(
+        default=None, description="the call, counted and settled with the lease: all of it happens, or nothing"
+    )
 
 
 class AdjustBody(Strict):
@@ -148,15 +153,24 @@ class AcquireAnswer(BaseModel):
 
 
 class SettleAnswer(BaseModel):
-    """`settled`: what the lease stood for in the end. `levels`: as far as known without a read."""
+    """`settled`: what the lease stood for in the end. `levels`: as far as known without a read.
+
+    `usage`: as a report of the call is answered; null where none came along.
+    """
 
     lease_id: str
     settled: dict[str, int]
     levels: list[LevelAnswer]
+    usage: UsageAnswer | None = None
 
     @classmethod
-    def of(cls, changed: Changed) -> "SettleAnswer":
-        return cls(lease_id=changed.lease_id, settled=dict(changed.amounts), levels=_levels(changed.levels))
+    def of(cls, changed: Changed, counted: Counted | None = None) -> "SettleAnswer":
+        return cls(
+            lease_id=changed.lease_id,
+            settled=dict(changed.amounts),
+            levels=_levels(changed.levels),
+            usage=None if counted is None else UsageAnswer.of(counted),
+        )
 
 
 class AdjustAnswer(BaseModel):

@@ -23,7 +23,7 @@ TagName = Annotated[str, Field(min_length=1, max_length=TAG_NAME_MAX)]
 TagValue = Annotated[str, Field(max_length=TAG_VALUE_MAX)]
 
 
-class UsageBody(Strict):
+class CallBody(Strict):
     """One finished call. Either `label` or `model_id` says of which model."""
 
     request_id: Annotated[str, Field(pattern=REQUEST_ID_PATTERN, max_length=128)]
@@ -43,7 +43,6 @@ class UsageBody(Strict):
         description="when the call was, fixed at your first attempt: without it a repeat is known for an hour only",
     )
     tags: Annotated[dict[TagName, TagValue], Field(max_length=TAGS_MAX)] = Field(default_factory=dict)
-    lease: str | None = Field(default=None, description="of the acquire: it is closed with what it took")
 
     def to_report(self, lease: Lease | None) -> UsageReport:
         return UsageReport(
@@ -65,6 +64,12 @@ class UsageBody(Strict):
             tags=self.tags,
             lease=lease,
         )
+
+
+class UsageBody(CallBody):
+    """One finished call. Either `label` or `model_id` says of which model."""
+
+    lease: str | None = Field(default=None, description="of the acquire: it is closed with what it took")
 
 
 class MalformedEvent:

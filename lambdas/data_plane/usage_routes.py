@@ -65,7 +65,7 @@ def add_usage_routes(router: APIGatewayHttpRouter, services: Services) -> None:
     @router.post(USAGE, summary="Report a finished call", responses=_USAGE_RESPONSES)
     def report(body: UsageBody) -> Response[UsageAnswer]:
         """Counted once, however often it is sent. With a lease, that is closed and keeps what it took."""
-        counted = metering.submit(_reporter(router), _report(router, services, body))
+        counted = metering.submit(reporter_of(router), _report(router, services, body))
         return Response(HTTPStatus.ACCEPTED, "application/json", UsageAnswer.of(counted))
 
     @router.post(USAGE_BATCH, summary="Report finished calls", responses=_BATCH_RESPONSES)
@@ -74,7 +74,7 @@ def add_usage_routes(router: APIGatewayHttpRouter, services: Services) -> None:
         events: Sequence[UsageBody | MalformedEvent] = body.events
         read = [_read(router, services, event) for event in events]
         reports = [one for one in read if isinstance(one, UsageReport)]
-        counted = iter(metering.submit_batch(_reporter(router), reports) if reports else [])
+        counted = iter(metering.submit_batch(reporter_of(router), reports) if reports else [])
         asked_as = author_of(router).request_id
         results = [
             _result(event, next(counted) if isinstance(one, UsageReport) else one, asked_as)
@@ -83,7 +83,7 @@ def add_usage_routes(router: APIGatewayHttpRouter, services: Services) -> None:
         return Response(HTTPStatus.MULTI_STATUS, "application/json", UsageBatchAnswer.of(results))
 
 
-def _reporter(router: APIGatewayHttpRouter) -> Reporter:
+def reporter_of(router: APIGatewayHttpRouter) -> Reporter:
     caller = caller_of(router)
     if caller.entity is None:
         raise Forbidden("only an org or an app uses anything")

@@ -15,6 +15,7 @@ from tests.hostile.gateway import Answer
 from tests.hostile.product import BASE_URL, Product
 from tests.hostile.test_bad_money import BAD_OF_BOTH, EVENT, JSON, NO_IDS, NO_TIMES, OVERRIDE, Refused
 
+SETTLE = "/v1/leases/settle"
 NO_TAG_VALUES: list[Any] = ["v" * 129, 1, None, True, {}, ["v"]]
 NO_MODEL_IDS: list[Any] = ["", "a b", "x" * 257, "é", "a\x00", 1, []]
 BAD_EVENTS: dict[str, list[Any]] = {
@@ -115,6 +116,47 @@ def test_a_lease_that_does_not_fit_an_event(known: Known, refused: Refused) -> N
         body = {**EVENT, "entity": entity, "lease": opened}
         told.add(refused(Bad("POST", "/v1/usage", 400, "invalid-lease", "lease", body)).body)
     assert len(told) == 1, "nobody is told what is wrong with a lease"
+
+
+def settled_with(known: Known, usage: Any, tpm: int = 0) -> dict[str, Any]:
+    """The lease is open, and of the entity that the event is of."""
+    return {"lease": known.leases[2], "actual": {"rpm": tpm}, "usage": usage}
+
+
+def test_a_settle_with_an_event_that_can_not_be(known: Known, refused: Refused) -> None:
+    """The lease is not closed by it. Its own `lease` belongs to the settle."""
+    for blamed, event in bad_events():
+        refused(Bad("POST", SETTLE, 400, "invalid-request", f"usage.{blamed}", settled_with(known, event)))
+    for lease in (known.leases[2], "", "x"):
+        body = settled_with(known, {**EVENT, "lease": lease})
+        refused(Bad("POST", SETTLE, 400, "invalid-request", "usage.lease", body))
+    for usage in ([], "x", 1, True, [EVENT]):
+        refused(Bad("POST", SETTLE, 400, "invalid-request", "usage", settled_with(known, usage)))
+
+
+@pytest.mark.parametrize(("changed", "status", "kind", "blamed"), REFUSED_EVENTS)
+def test_a_settle_with_an_event_that_is_not_counted(
+    changed: dict[str, Any], status: int, kind: str, blamed: str | None, known: Known, refused: Refused
+) -> None:
+    if "entity" in changed:
+        status, kind, blamed = 400, "invalid-lease", "lease"
+    named = f"usage.{blamed}" if kind == "unknown-label" else blamed
+    refused(Bad("POST", SETTLE, status, kind, named, settled_with(known, {**EVENT, **changed})))
+
+
+def test_a_settle_with_usage_of_a_lease_that_is_none(known: Known, refused: Refused) -> None:
+    assert known.foreign is not None
+    expired, closed, opened = known.leases[:3]
+    body = {"actual": {}, "usage": EVENT}
+    refused(Bad("POST", SETTLE, 410, "lease-expired", None, {**body, "lease": expired}))
+    refused(Bad("POST", SETTLE, 409, "lease-closed", None, {**body, "lease": closed}))
+    for lease in (opened[:-1], opened + "A", "", "x" * 9000, known.cursors[0], known.foreign.leases[2], "\x00"):
+        refused(Bad("POST", SETTLE, 400, "invalid-lease", "lease", {**body, "lease": lease}))
+    for entity in (LONER, TEAM, "newcomer", STRANGER):
+        usage = {**EVENT, "entity": entity}
+        refused(Bad("POST", SETTLE, 400, "invalid-lease", "lease", settled_with(known, usage)))
+    more = {**settled_with(known, EVENT), "actual": {"tpd": 1}}
+    refused(Bad("POST", SETTLE, 400, "unknown-limit", "actual.tpd", more))
 
 
 BAD_BATCHES: list[tuple[Any, str]] = [

@@ -70,6 +70,20 @@ def test_a_lease_of_somebody_else_is_told_from_a_forged_one_by_nobody(who: str) 
     (body,) = answers
     assert b"invalid-lease" in body
     assert product.items_of(OWNER) == before
+    # Settled with its usage as little.
+    answers = {
+        ask(
+            product,
+            caller,
+            "POST",
+            "/v1/leases/settle",
+            {"lease": lease, "actual": {}, "usage": {"request_id": "r-1", "label": "plain", **TOKENS, **more}},
+        ).body
+        for lease in leases
+        for more in ({}, {"entity": owned.entity}, {"entity": "user-of-nobody"})
+    }
+    assert answers == {body}
+    assert product.items_of(OWNER) == before
     # And its owner's app closes it with the same words.
     assert report(product, AS_APP, entity=owned.entity, lease=owned.lease).status == 202
     assert {item["state"] for item in of_kinds(product, "lease")} == {"settled"}

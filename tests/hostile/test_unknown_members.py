@@ -21,6 +21,7 @@ UNKNOWN_MEMBERS: list[tuple[str, str, dict[str, Any], str]] = [
         ("POST", f"/v1/leases/{verb}", {"lease": "x", **more, "surprise": 1}, "surprise")
         for verb, more in VERBS.items()
     ),
+    ("POST", "/v1/leases/settle", {"lease": "x", "actual": {}, "usage": {**EVENT, "surprise": 1}}, "usage.surprise"),
     ("POST", "/v1/migrations", {"org": NAMESPACE, "surprise": 1}, "surprise"),
     ("POST", "/v1/auth/token", {"client_id": "x", "client_secret": "y", "surprise": 1}, "surprise"),
     ("POST", "/v1/auth/refresh", {"refresh_token": "x", "surprise": 1}, "surprise"),

@@ -8,7 +8,7 @@ import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from sluice.core.budget import Amounts, LedgerChange, Periods, Span, Used
-from sluice.core.errors import Ambiguous, NotFound
+from sluice.core.errors import Ambiguous, NotFound, Unavailable
 from sluice.core.metering import CallStatus
 from sluice.core.pricing import TokenKind
 from sluice.repository.jobs import Job, JobState
@@ -200,6 +200,51 @@ def test_a_period_that_turned_meanwhile_is_left_alone(
     ledger = ledger_of(desk.store.inner)
     assert (ledger.standing.periods.day, spent(ledger)) == ("20270116", COST)
     assert spent(ledger, Span.MONTH) == 2 * COST
+
+
+def test_a_beginning_that_broke_off_goes_on_in_the_periods_of_its_copy(
+    desk: MeteringDesk, refresher: Refresher
+) -> None:
+    """The copy was made, what was found is not in the cursor yet, and midnight passes."""
+    desk.submit()
+    refresher.spoil()
+
+    def break_off(verb: str, request: Any) -> None:
+        if verb == "query" and ":apps" in request["ExpressionAttributeValues"]:
+            raise Unavailable("x")
+
+    job = refresher.refreshes.start(NAMESPACE, APP)
+    refresher.store.before = break_off
+    refresher.run()
+    assert ledger_of(desk.store.inner).refresh_id == job.job_id
+    refresher.store.before = lambda _verb, _request: None
+    desk.clock.advance(DAY_MS)
+    desk.submit(request_id="tomorrow", occurred_at_ms=desk.clock.now_ms)
+    for _ in range(10):
+        refresher.run()
+    done = refresher.jobs.get(NAMESPACE, job.job_id)
+    assert done.result is not None
+    assert done.result["difference"]["day"]["cost_usd_micros"] == -1_000  # type: ignore[index, call-overload]
+    ledger = ledger_of(desk.store.inner)
+    assert (ledger.standing.periods.day, spent(ledger)) == ("20270116", COST)
+    assert spent(ledger, Span.MONTH) == 2 * COST
+
+
+def test_a_runner_that_is_late_by_a_whole_refresh_changes_nothing(
+    desk: MeteringDesk, refresher: Refresher, start: Callable[[], Refresher]
+) -> None:
+    """It begins again under the same id; whoever ended it may be asked to do so again."""
+    other = start()
+    desk.submit()
+    refresher.spoil()
+    late = refresher.refreshes.start(NAMESPACE, APP)
+    cursors: list[Job] = []
+    while (job := refresher.jobs.get(NAMESPACE, late.job_id)).is_open:
+        cursors.append(job)
+        refresher.run(steps=1)
+    other.work[REFRESH_BUDGETS].step(cursors[0])
+    other.work[REFRESH_BUDGETS].step(cursors[-1])
+    assert spent(ledger_of(desk.store.inner)) == spent(ledger_of(desk.store.inner), Span.MONTH) == COST
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -13,7 +13,7 @@ from sluice.repository import keys
 from sluice.repository.labels import encode_label
 from sluice.repository.orgs import app_put, decode_app
 from sluice.services.catalog import Model
-from sluice.services.definitions import CACHE_MS, CACHE_SIZE
+from sluice.services.definitions import AGAIN_MS, CACHE_MS, CACHE_SIZE
 from sluice.services.labels import LabelFields
 from sluice.services.profile_models import ANSWER_MS, REFUSAL_MS, SILENCE_MS
 from sluice.services.profiles import ProfileOwner
@@ -213,22 +213,33 @@ def test_known_models_outlast_the_silence_of_aws(shop: Shop, clock: FakeClock) -
 
 def test_a_change_elsewhere_acts_within_a_minute(shop: Shop, clock: FakeClock, start_host: Callable[[], Host]) -> None:
     elsewhere = Shop.opened(start_host())
-    with pytest.raises(UnknownLabel):
-        resolve(shop)
-    shop.host.store.taken_calls()
     elsewhere.define("premium", "defined")
+    assert resolve(shop).model_id == "defined"
+    shop.host.store.taken_calls()
+    elsewhere.let_stand("premium", ABC, IN_EAST)
+    shop.bedrock.models_of[ABC] = [IN_EAST]
     clock.advance(CACHE_MS - 1)
-    with pytest.raises(UnknownLabel):
-        resolve(shop)
+    assert resolve(shop).model_id == "defined"
     # The settings of the org live shorter, and are all that was read.
     assert "query" not in shop.host.store.taken_calls()
     clock.advance(1)
-    assert resolve(shop).model_id == "defined"
-    elsewhere.let_stand("premium", ABC, IN_EAST)
-    shop.bedrock.models_of[ABC] = [IN_EAST]
-    assert resolve(shop).model_id == "defined"
-    clock.advance(CACHE_MS)
     assert resolve(shop).model_id == SONNET
+
+
+def test_nobody_is_told_that_a_label_is_unknown_before_it_is_looked_for_again(
+    shop: Shop, clock: FakeClock, start_host: Callable[[], Host]
+) -> None:
+    elsewhere = Shop.opened(start_host())
+    with pytest.raises(UnknownLabel):
+        resolve(shop)
+    elsewhere.define("premium", "defined")
+    shop.host.store.taken_calls()
+    clock.advance(AGAIN_MS - 1)
+    with pytest.raises(UnknownLabel):
+        resolve(shop)
+    assert shop.host.store.taken_calls() == []
+    clock.advance(1)
+    assert resolve(shop).model_id == "defined"
 
 
 def test_the_minute_counts_from_before_the_read(shop: Shop, clock: FakeClock, start_host: Callable[[], Host]) -> None:

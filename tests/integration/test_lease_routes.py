@@ -73,6 +73,7 @@ def test_settle(call: Call) -> None:
         "lease_id": lease["lease_id"],
         "settled": {"rpm": 1, "tpm": 700},
         "levels": [{"entity": "user-1", "remaining": {"rpm": 9, "tpm": 300}}],
+        "usage": None,
     }
     assert consumed() == {"rpm": 1, "tpm": 700}
     again = call("POST", SETTLE, {"lease": lease["lease"], "actual": {"tpm": 700}})

@@ -21,7 +21,7 @@ from sluice.repository.audit import audit_query, decode_audit_event
 from sluice.repository.jobs import Job, JobState
 from sluice.repository.prices import SUPERSEDED_KEPT_S, StoredPrice, decode_price, price_id, price_put
 from sluice.services.daily import Daily
-from sluice.services.price_book import CACHE_MS, PriceBook, all_prices
+from sluice.services.price_book import AGAIN_MS, CACHE_MS, PriceBook, all_prices
 from sluice.services.price_refresh import GIVE_UP_MS, REFRESH_PRICES, RefreshPrices
 from sluice.services.prices import OwnPrices, PriceFields, PriceName
 from sluice.services.settings import SettingsCache
@@ -214,6 +214,22 @@ def test_a_price_acts_at_once_where_it_was_put(
     assert (found(book), found(elsewhere)) == (("override", 30), ("shipped", 60))
     clock.advance(CACHE_MS)
     assert found(elsewhere) == ("override", 30)
+
+
+def test_nobody_is_told_that_a_price_is_unknown_before_it_is_looked_for_again(
+    process: Process, clock: FakeClock, own: OwnPrices, book: PriceBook
+) -> None:
+    elsewhere = PriceBook(process.store, Shipped(), clock)
+    assert found(elsewhere) is None
+    put_own(own, MODEL, None, "2026-01-01", 30)
+    process.store.taken_calls()
+    clock.advance(AGAIN_MS - 1)
+    assert found(elsewhere) is None
+    assert process.store.taken_calls() == []
+    clock.advance(1)
+    assert found(elsewhere) == ("override", 30)
+    # What AWS said stays as it was read.
+    assert process.store.taken_calls() == ["query"]
 
 
 def test_what_was_read_before_a_put_is_not_kept_after_it(process: Process, own: OwnPrices, book: PriceBook) -> None:

@@ -45,7 +45,7 @@ def _splits_into_debt(update: Any, name: str, *arguments: Any) -> int:
     return given
 
 
-def _splits_what_overflowed(update: Any, name: str, *arguments: Any) -> int:
+def splits_what_overflowed(update: Any, name: str, *arguments: Any) -> int:
     given = _halve(update, name, *arguments)
     if f":most_{name}" in update.values:
         update.values[f":most_{name}"] = BEYOND
@@ -79,7 +79,6 @@ BOUNDS: Final = (
     Mutant("an adjustment from full", "leases", lambda: patch.object(writes, "_take", _spends_from_full_unasked)),
     Mutant("zero has no floor", "debts", lambda: patch.object(writes, "debit", _asks_nothing_for_zero)),
     Mutant("a split has no floor", "shards", lambda: patch.object(resharding, "_halve", _splits_into_debt), 2_000),
-    Mutant("a split has no top", "shards", lambda: patch.object(resharding, "_halve", _splits_what_overflowed), 2_000),
     Mutant(
         "a split from full has no bound",
         "shards",

@@ -1,12 +1,14 @@
 """Calls under budgets, as those know them who make them: what they asked for, what they were told, what they report.
 
-A report is written once and sent until its end is known, also by others and after a crash: rule 7.1. `orderly` callers
+A report is written once and sent until its end is known, also by others and after a crash: rule 7.1. Some go with the
+settle of their lease, and alone once that came too late for it. `orderly` callers
 keep to what the guarantee of hard budgets asks for: what a call takes is within its estimate, it is reported while it
 is still held, once, and nobody who may stand below a hard budget reports without a lease.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from sluice.core.admission import Admission
@@ -14,6 +16,8 @@ from sluice.core.errors import (
     BudgetExceeded,
     Contended,
     InvalidRequest,
+    LeaseClosed,
+    LeaseExpired,
     NeverWithinBudget,
     NotFound,
     ReserveRequired,
@@ -26,11 +30,14 @@ from sluice.core.metering import CallStatus
 from sluice.core.pricing import TokenKind
 from sluice.core.reports import UsageReport
 from sluice.core.reserves import AmountReserve, ModelReserve, Reserve
+from sluice.repository import keys
 from sluice.repository.idempotency import IdempotencyKey
+from sluice.repository.leases import State, decode_lease
 from sluice.services.chains import AcquireRequest
 from sluice.services.holding import Wish
 from sluice.services.metering import Counted
 from tests.simulation.budget_hosts import ORG, PRICES, USERS, WORKER, desks_in, reporter_of
+from tests.simulation.scenario import Violated
 from tests.simulation.world import RESOURCE, Client, Outcome, Request, World
 
 DAY_MS: Final = 86_400_000
@@ -42,13 +49,17 @@ AHEAD_MOST_MS: Final = 50_000
 INPUTS: Final = (0, 300, 1_000)
 OUTPUTS: Final = (100, 700, 2_000)
 TIMES_MORE: Final = 3
+SETTLED_SHARE: Final = 0.3
+"""Of the calls with a lease: how many are reported by its settle."""
+ACTUALS: Final = (0, 1, 1, 3)
 
 
 @dataclass(eq=False)
 class Call:
     """`lease`: None for one that was not asked for before. `report`: as soon as it was written, it never changes.
 
-    `taker`: the client that has the lease.
+    `taker`: the client that has the lease. `actual`: what the lease is settled with by the report; None: it is sent
+    alone, and the lease keeps what it took.
     """
 
     entity: str
@@ -58,6 +69,7 @@ class Call:
     lease: Lease | None
     taker: str = ""
     report: UsageReport | None = None
+    actual: Mapping[str, int] | None = None
     is_over: bool = False
     tries: int = 0
 
@@ -127,21 +139,27 @@ class Caller:
         chosen = random.sample(known, min(count, len(known)))
         if chosen and not self._calls.orderly and random.random() < 0.15:
             # A second event on the same lease.
-            chosen.append(replace(chosen[0], report=None, tries=0))
+            chosen.append(replace(chosen[0], report=None, actual=None, tries=0))
             self._calls.made.append(chosen[-1])
         if (self._calls.leaseless and random.random() < 0.3) or (not self._calls.orderly and random.random() < 0.2):
             chosen.append(self._leaseless_call())
         self.send(chosen)
 
     def send(self, calls: Sequence[Call]) -> None:
-        if not calls:
-            return
         for call in calls:
-            call.report = call.report or self._written(call)
+            if call.report is None:
+                call.report = self._written(call)
+                if call.lease is not None and self._random.random() < SETTLED_SHARE:
+                    call.actual = {"rpm": self._random.choice(ACTUALS)}
             call.tries += 1
-        reports = [call.report for call in calls if call.report is not None]
-        text = ", ".join(report.request_id for report in reports)
-        self._client.attempt(f"usage {text}", lambda: self._submit(calls, reports))
+        for call in calls:
+            if call.actual is not None:
+                self._client.attempt(f"settle with usage {call.actual}", partial(self._settle, call))
+        alone = [call for call in calls if call.actual is None and not call.is_over]
+        reports = [call.report for call in alone if call.report is not None]
+        if reports:
+            text = ", ".join(report.request_id for report in reports)
+            self._client.attempt(f"usage {text}", lambda: self._submit(alone, reports))
 
     def release(self) -> None:
         leases = desks_in(self._world).of(self._client).leases
@@ -223,6 +241,27 @@ class Caller:
         errors = [answer for answer in answers if isinstance(answer, Contended | Unavailable)]
         if errors:
             raise errors[0]
+        return Outcome.DONE
+
+    def _settle(self, call: Call) -> Outcome:
+        settling = desks_in(self._world).of(self._client).money.settling
+        assert call.lease is not None
+        assert call.report is not None
+        assert call.actual is not None
+        try:
+            settled = settling.settle(call.lease, call.actual, reporter_of(self._world), call.report)
+        except (LeaseClosed, LeaseExpired):
+            # As the refusal says: the call itself is counted by a report.
+            call.actual = None
+        except (InvalidRequest, NotFound):
+            call.is_over = True
+        else:
+            call.is_over = True
+            self._calls.counted[call.report.request_id] = True
+            item = self._world.table.get(keys.lease(call.lease.namespace, call.lease.lease_id))
+            state = None if item is None else decode_lease(item)
+            if state is None or state.state is not State.SETTLED or state.closed_with != settled.changed.amounts:
+                raise Violated(f"told to be settled with {settled.changed.amounts}: {state}")
         return Outcome.DONE
 
     def _may_report(self, call: Call) -> bool:

@@ -5,198 +5,34 @@ by what budgets and defaults said for longer than any process may remember.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import groupby
 from typing import Any, Final
 
 from sluice.core.budget import (
-    DEFAULTS,
     NOTHING,
     SLOTS,
     Amounts,
     Dimension,
     Span,
-    Terms,
-    effective_terms,
 )
 from sluice.core.holds import Hold, HoldState
 from sluice.core.metering import AHEAD_MAX_MS
-from sluice.repository import schema
-from sluice.repository.events import USAGE_EVENT, UsageEvent, decode_event
+from sluice.repository.events import UsageEvent
 from sluice.repository.holds import HOLD, decode_hold
 from sluice.repository.jobs import JobState
 from sluice.repository.ledger_items import LEDGER, Ledger, decode_ledger
 from sluice.services.budget_refresh import REFRESH_BUDGETS
 from sluice.services.hold_sweep import GRACE_MS, MINUTE_MS, SETTLED_MS
 from tests.simulation.budget_calls import calls_of
-from tests.simulation.budget_hosts import ORG, desks_in, zones_of
-from tests.simulation.faults import STALE_MOST_MS
+from tests.simulation.budget_history import Changed, History, Write, history_of
+from tests.simulation.budget_hosts import desks_in
 from tests.simulation.local_days import day_at
 from tests.simulation.scenario import Violated
-from tests.simulation.stream import StreamRecord
 from tests.simulation.world import Host, World
 
-REMEMBERED_MS: Final = 60_000 + STALE_MOST_MS
+EXPIRED_WAITS_MS: Final = 60_000
+"""After the end of a lease: until then a call that took as long as that may still be reported."""
 PEACEFUL_SWEEPS: Final = 20
 PEACEFUL_RUNS: Final = 60
-_HOLD_INDEX: Final = frozenset({schema.index_partition_key(schema.GSI3), schema.index_sort_key(schema.GSI3)})
-
-
-@dataclass(frozen=True)
-class Changed:
-    before: Ledger | None
-    after: Ledger
-
-    def turned(self, span: Span) -> bool:
-        return self.before is None or self.before.standing.periods.of_span(span) != self.after.standing.periods.of_span(
-            span
-        )
-
-
-@dataclass
-class Write:
-    """One write, or one transaction, by what it changed of budgets. `events`: put by it."""
-
-    at_ms: int
-    cause: object
-    ledgers: dict[str, Changed] = field(default_factory=dict)
-    taken: list[Hold] = field(default_factory=list)
-    ended: list[Hold] = field(default_factory=list)
-    events: list[UsageEvent] = field(default_factory=list)
-
-
-class History:
-    """Of the budgets of one world."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.writes = [write for write in _writes(world.table.stream) if write is not None]
-        self._states: dict[str, list[tuple[int, Ledger]]] = defaultdict(list)
-        self._parents: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
-        self.taken: dict[str, tuple[Write, Hold]] = {}
-        self.ended_ms: dict[str, int] = {}
-        for write in self.writes:
-            for entity, changed in write.ledgers.items():
-                self._states[entity].append((write.at_ms, changed.after))
-            self.taken |= {hold.lease_id: (write, hold) for hold in write.taken}
-            self.ended_ms |= {hold.lease_id: write.at_ms for hold in write.ended}
-        for record in world.table.stream:
-            if record.new is not None and record.new.get("kind") == "entity":
-                parent = record.new.get("parent")
-                entity_id = str(record.new["entity_id"])
-                self._parents[entity_id].append((record.created_ms, None if parent is None else str(parent)))
-
-    @cached_property
-    def zones(self) -> Any:
-        return zones_of(self.world)
-
-    def states(self, entity: str, from_ms: int, to_ms: int) -> list[Ledger | None]:
-        """All that its ledger was meanwhile; None where there was none."""
-        return list(_meanwhile(self._states.get(entity, []), from_ms, to_ms))
-
-    def must_hold(self, entity: str, asks: str, from_ms: int, to_ms: int) -> bool:
-        """Whether everybody knew meanwhile that this ledger has hard limits for whoever asks."""
-        found = self._terms(entity, asks, from_ms, to_ms)
-        return all(terms is not None and bool(terms.hard_limits) for terms in found)
-
-    def must_hold_of(self, dimension: Dimension, entity: str, asks: str, at_ms: int) -> bool:
-        """Whether everybody knew then that it has a hard limit of that dimension."""
-        found = self._terms(entity, asks, at_ms, at_ms)
-        return all(
-            terms is not None and any(slot.dimension is dimension for slot in terms.hard_limits) for terms in found
-        )
-
-    def must_charge(self, entity: str, asks: str, from_ms: int, to_ms: int) -> bool:
-        """Whether everybody knew meanwhile that it takes part."""
-        return all(terms is not None for terms in self._terms(entity, asks, from_ms, to_ms))
-
-    def chain(self, entity: str, from_ms: int, to_ms: int) -> tuple[str, ...]:
-        """As far as everybody knew the same one meanwhile."""
-        since_ms = from_ms - REMEMBERED_MS - self.world.longest_request_ms
-        found = [entity]
-        while found[-1] != ORG:
-            parents = set(_meanwhile(self._parents[found[-1]], since_ms, to_ms))
-            (parent, *others) = parents
-            if others or parent is None:
-                break
-            found.append(parent)
-        return tuple(found)
-
-    def _terms(self, entity: str, asks: str, from_ms: int, to_ms: int) -> Iterator[Terms | None]:
-        """All that could have held for it by what anybody knew. None: it took no part."""
-        since_ms = from_ms - REMEMBERED_MS - self.world.longest_request_ms
-        mine, defaults = (self.states(one, since_ms, to_ms) for one in (entity, DEFAULTS))
-        for ledger in mine:
-            for inherited in defaults:
-                if inherited is None or not _takes_part(entity, asks, ledger, inherited):
-                    yield None
-                else:
-                    own = None if ledger is None else ledger.own
-                    yield effective_terms(own, None if entity == ORG else inherited.own)
-
-
-def _takes_part(entity: str, asks: str, ledger: Ledger | None, defaults: Ledger) -> bool:
-    """Whoever asks has a ledger by the defaults, but for the org; those above only with a budget of their own."""
-    if ledger is None:
-        return entity == asks and entity != ORG and defaults.has_own
-    return entity == asks or ledger.has_own
-
-
-def history_of(world: World) -> History:
-    known = world.notes.get("budget history")
-    if known is None or known[0] != len(world.table.stream):
-        known = world.notes["budget history"] = (len(world.table.stream), History(world))
-    found: History = known[1]
-    return found
-
-
-def _meanwhile(states: Sequence[tuple[int, Any]], from_ms: int, to_ms: int) -> Iterator[Any]:
-    before = None
-    for at_ms, state in states:
-        if at_ms > to_ms:
-            break
-        if at_ms > from_ms:
-            yield before
-        before = state
-    yield before
-
-
-def _writes(stream: Iterable[StreamRecord]) -> Iterator[Write | None]:
-    for _, records in groupby(stream, key=lambda record: record.write):
-        yield _write(list(records))
-
-
-def _write(records: Sequence[StreamRecord]) -> Write | None:
-    write = Write(records[0].created_ms, records[0].cause)
-    for record in records:
-        item: Any = record.new or record.old
-        kind = item.get("kind")
-        if kind in {LEDGER, HOLD} and record.new is None:
-            raise Violated(f"gone is {item}")
-        if kind == LEDGER:
-            after = decode_ledger(item)
-            write.ledgers[after.entity] = Changed(None if record.old is None else decode_ledger(record.old), after)
-        elif kind == HOLD:
-            _add_hold(write, record, decode_hold(item))
-        elif kind == USAGE_EVENT and record.old is None:
-            write.events.append(decode_event(item))
-    return write if write.ledgers or write.taken or write.ended or write.events else None
-
-
-def _add_hold(write: Write, record: StreamRecord, hold: Hold) -> None:
-    is_open, item = hold.state is HoldState.OPEN, record.new or {}
-    if is_open != (item.keys() >= _HOLD_INDEX) or is_open == (schema.TTL_ATTRIBUTE in item):
-        raise Violated(f"a hold that is {hold.state.value} has {sorted(item)}")
-    if record.old is None:
-        if not is_open:
-            raise Violated(f"begins closed: {hold}")
-        write.taken.append(hold)
-        return
-    if decode_hold(record.old).state is not HoldState.OPEN:
-        raise Violated(f"a closed hold was changed to {hold}")
-    write.ended.append(hold)
 
 
 def held_is_what_open_holds_hold(world: World) -> None:
@@ -390,6 +226,15 @@ def holds_are_whole(world: World) -> None:
             spent = before is not None and before.standing.at(changed.after.standing.periods) != changed.after.standing
             if write.taken or write.ended or spent:
                 raise Violated(f"{world.history[int(str(write.cause))]} changed {entity}: {changed}")
+
+
+def holds_wait_for_reports(world: World) -> None:
+    """None is taken to be forgotten before its lease was over for a minute, by the clock of whoever says so."""
+    for write in history_of(world).writes:
+        for hold in write.ended:
+            least_ms = hold.expires_at_ms + EXPIRED_WAITS_MS - max(world.skews_ms)
+            if hold.state is HoldState.EXPIRED and write.at_ms < least_ms:
+                raise Violated(f"swept at {write.at_ms}: {hold}")
 
 
 def counted_as_told(world: World) -> None:

@@ -22,6 +22,7 @@ from tests.simulation.hole import Mutant
 _close_hold = close_hold
 _drawn = Holding._drawn
 _end = Freeing.end
+_for_hold = LedgerBook.for_hold
 _judge = Judge.judge
 _put_hold = put_hold
 _remember = LedgerBook.remember
@@ -139,6 +140,11 @@ def _only_its_own(self: LedgerBook, namespace: str, chain: Any) -> Any:
     return [ledger for ledger in found if ledger.terms.hard_limits]
 
 
+def _its_own_first(self: LedgerBook, namespace: str, chain: Any) -> Any:
+    found = _for_hold(self, namespace, chain)
+    return found if any(ledger.entity == chain[0] for ledger in found) else []
+
+
 def _late_ones_count(self: LedgerChange, span: Span, to: Periods) -> Used:
     amounts, errors = self.held, 0
     for charge in self.charges:
@@ -171,5 +177,8 @@ BUDGET_HOLES: Final = (
     Mutant("periods change unnoticed", "budgets", _without("#day ", "#month "), 500),
     Mutant("a hold is of our own day", "budgets", lambda: patch.object(Holding, "_drawn", _of_our_clock), 2_000),
     Mutant("only its own budget holds", "budgets", lambda: patch.object(LedgerBook, "for_hold", _only_its_own)),
-    Mutant("a sweep does not wait", "budgets", lambda: patch.object(hold_sweep, "GRACE_MS", -20_000), 500),
+    Mutant(
+        "those above hold with its own only", "budgets", lambda: patch.object(LedgerBook, "for_hold", _its_own_first)
+    ),
+    Mutant("a sweep does not wait", "budgets", lambda: patch.object(hold_sweep, "GRACE_MS", 0), 500),
 )

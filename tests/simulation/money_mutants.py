@@ -123,8 +123,8 @@ def _forgets_the_org(org: Any, app: str | None, _day_starts_ms: int) -> Sequence
     return (org.org if app is None else app,)
 
 
-def _keeps_leases_open(self: Leases, lease: Any, now_ms: int) -> Any:
-    closing = _closing(self, lease, now_ms)
+def _keeps_leases_open(self: Leases, lease: Any, *how: Any) -> Any:
+    closing = _closing(self, lease, *how)
     return closing if closing is not None and closing.state.version > 1 else None
 
 

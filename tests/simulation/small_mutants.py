@@ -10,6 +10,7 @@ from sluice.repository.limits import limits_put
 from sluice.repository.retries import Retries
 from sluice.services import leases, limits, sharding
 from sluice.services.configuration import Configuration
+from tests.simulation.bound_mutants import splits_what_overflowed
 from tests.simulation.hole import Mutant
 
 _run = Retries.run
@@ -70,6 +71,7 @@ SMALL_MUTANTS: Final = (
     Mutant(
         "a split without a bound", "take-split", lambda: patch.object(resharding, "_halve", _splits_without_a_bound)
     ),
+    Mutant("a split has no top", "release-split", lambda: patch.object(resharding, "_halve", splits_what_overflowed)),
     Mutant(
         "a rebase by the cache", "rebase-lowered", lambda: patch.object(Configuration, "reread", _goes_by_the_cache)
     ),

@@ -10,6 +10,7 @@ from tests.simulation.invariants import (
     levels_stay_above_zero,
     within_the_rate,
 )
+from tests.simulation.reshaping import resharding_loses_nothing
 from tests.simulation.scenarios.expiry import only_the_full_expire
 from tests.simulation.scenarios.leases import closed_as_told
 from tests.simulation.small_bucket_scopes import (
@@ -102,7 +103,7 @@ def chains() -> Iterator[SmallScope]:
         (take(2), both(delete_entity(), take(1))),
         (*ITEMS, *BUCKETS, levels_stay_above_zero, within_the_rate, nothing_returns_elsewhere),
         enter,
-        turns=14,
+        turns=18,
     )
 
 
@@ -133,6 +134,9 @@ def leases() -> Iterator[SmallScope]:
         "adjust-rebase", bucket, (adjust(3, -2), both(put_limits(LOWER), take(1)), release()), LEASES, enter, turns=7
     )
     yield SmallScope("adjust-split", bucket, (adjust(3, -2), split(0), release()), LEASES, enter)
+    yield SmallScope(
+        "release-split", bucket, (release(), split(0), take(1, 1)), (*LEASES, resharding_loses_nothing), enter
+    )
     yield SmallScope("settle-split-take", bucket, (settle(6), split(0), take(1, 1, 1)), LEASES, enter)
     yield SmallScope("settle-lost", bucket, (both(settle(2), take(1)), release(), take(1, 1)), LEASES, enter, lost=OF_A)
     yield SmallScope("adjust-lost", bucket, (adjust(3, 1), settle(2), adjust(1)), LEASES, enter, lost=OF_A)

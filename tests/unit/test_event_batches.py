@@ -1,5 +1,7 @@
 """Packing events into transactions."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +15,11 @@ from sluice.core.reports import UsageReport
 from sluice.repository import keys, money_keys
 from sluice.repository.counters import CounterName
 from sluice.repository.events import UsageEvent, event_absent, put_event
+from sluice.repository.leases import LeaseState, State
 from sluice.repository.orgs import Org
 from sluice.repository.requests import TransactWrite
 from sluice.repository.store import Cancelled, ConditionFailed
+from sluice.services.corrections import Plan
 from sluice.services.event_batches import TRANSACTION_ITEMS_MAX, Parcel, parcels
 from sluice.services.judging import Charge, Opened
 from sluice.services.leases import Closing
@@ -109,9 +113,14 @@ def test_every_parcel_fits_and_nothing_is_lost(given_charges: list[Charge]) -> N
         assert [id(one) for one in order if one.event.request_id == request_id] == mine
 
 
-def closing(lease_id: str) -> Closing:
-    item = {"PK": lease_id, "SK": "s"}
-    return Closing(state=None, put={"Item": {**item}})  # type: ignore[arg-type]  # nobody looks at it here
+def closing(lease_id: str, corrections: int = 0) -> Closing:
+    """With so many buckets. Nobody looks at what is in its writes here."""
+    puts: list[TransactWrite] = [
+        {"Put": {"Item": {"PK": f"{lease_id}{number}", "SK": "s"}}} for number in range(1 + corrections)
+    ]
+    lease = Lease(lease_id, "ns", "chat", "r", {"tpm": 5}, (), 10**15)
+    state = LeaseState(keys.lease("ns", lease_id), State.SETTLED, {}, (), {}, frozenset(), 1, 10**15, 0, 0)
+    return Closing(lease, state, tuple(puts), Plan((), frozenset()), {}, 9, settles=bool(corrections))
 
 
 def test_additions_to_one_counter_are_one_update_on_a_shard_of_its_own() -> None:
@@ -152,7 +161,17 @@ def test_failures_are_told_apart_by_their_place() -> None:
         ("2", [seen]),
         ("3", [seen]),
     ]
-    assert parcel.of_leases(cancelled) == [(parcel.closings["b"], seen)]
+    assert parcel.of_leases(cancelled) == [(parcel.closings["b"], (seen,))]
+
+
+def test_a_settle_has_as_many_writes_as_it_corrects_buckets() -> None:
+    done = replace(closing("done"), writes=())
+    parcel = Parcel([charge("1")], {"done": done, "a": closing("a", 2), "b": closing("b")}, 9)
+    seen = ConditionFailed({"PK": "p", "SK": "s"})
+    failures = (None, None, None, seen, None, None)
+    assert len(failures) == len(parcel.writes(lambda _below: 0))
+    assert parcel.of_leases(Cancelled(failures)) == [(parcel.closings["a"], (None, None, seen))]
+    assert parcel.of_budgets(Cancelled(failures)) == ()
 
 
 @pytest.mark.parametrize("count", [1, 2, 99])

@@ -28,6 +28,7 @@ from tests.simulation.budget_fates import (
     hard_limits_hold,
     held_is_what_open_holds_hold,
     holds_are_whole,
+    holds_wait_for_reports,
     periods_are_right,
     refreshes_find_nothing,
     spent_is_what_events_took,
@@ -65,8 +66,7 @@ def setup(world: World, admin: Admin, *, orderly: bool) -> None:
     desk = found_tenant(world, admin, OrgSettings(zones=always(zone), counter_shards=random.choice((1, 2))))
     admin.host.limits.put(world.namespace, Scope(resource=RESOURCE), BUCKETS)
     calls = world.notes["calls"] = Calls(orderly, (WORKER,) if random.random() < 0.3 else ())
-    # Refreshes by jobs beside all of this are left out: one of them is known to find a difference that is none.
-    calls.refreshes = False
+    calls.refreshes = random.random() < 0.3
     if calls.refreshes:
         world.add_client("jobs", partial(_refresh, think_ms=4 * think_ms))
     if random.random() < 0.6:
@@ -237,6 +237,7 @@ HOLDS: Final = (
     periods_are_right,
     events_are_charged,
     holds_are_whole,
+    holds_wait_for_reports,
     counted_as_told,
     cursors_pass_what_is_over,
     every_item_decodes,

@@ -46,6 +46,7 @@ from sluice.services.rollup import Rollup
 from sluice.services.rollup_jobs import ROLLUP_ENTITY, SUM_TOTALS, EntityRollups, RollUpEntity, SumTotals
 from sluice.services.selection import Selection
 from sluice.services.settings import SettingsCache
+from sluice.services.settling import Settling
 from sluice.services.shipped_prices import ShippedPrices
 from sluice.services.spending import Spendings
 from sluice.services.summing import Summing
@@ -95,6 +96,7 @@ class Money:
     rollup: Rollup
     selection: Selection
     settings: SettingsCache
+    settling: Settling
     work: Mapping[str, Work]
 
 
@@ -112,6 +114,7 @@ def build_money(store: Store, effects: Effects, timer_ms: Callable[[], int], bel
     summing = Summing(store, settings, selection.advance, effects)
     counted = CountedEntities(store)
     budget_states = BudgetStates(settings, effects.clock_ms)
+    metering = Metering(store, Intake(store, judge), below.leases, ledger_charges, Spendings(store, settings), effects)
     return Money(
         aggregates=Aggregates(store, settings, counted, effects.clock_ms),
         alerts=Alerts(store, settings, below.lists, below.tenants, effects, below.alert_bus),
@@ -126,9 +129,7 @@ def build_money(store: Store, effects: Effects, timer_ms: Callable[[], int], bel
         ledger_book=below.ledger_book,
         lineages=lineages,
         marking=Marking(store, below.tenants, effects),
-        metering=Metering(
-            store, Intake(store, judge), below.leases, ledger_charges, Spendings(store, settings), effects
-        ),
+        metering=metering,
         overrides=Overrides(store, grounds, effects),
         own_prices=OwnPrices(store, price_book, settings, effects),
         profiles=Profiles(store, definitions, settings, below.lists, effects),
@@ -137,6 +138,7 @@ def build_money(store: Store, effects: Effects, timer_ms: Callable[[], int], bel
         rollup=Rollup(store, summing, below.tenants, effects),
         selection=selection,
         settings=settings,
+        settling=Settling(below.leases, metering),
         work={
             ROLLUP_ENTITY: RollUpEntity(store, summing, settings, below.tenants),
             REFRESH_BUDGETS: RefreshBudgets(store, below.ledger_book, settings, counted, effects),

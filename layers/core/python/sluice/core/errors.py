@@ -115,6 +115,7 @@ class UnknownLabel(SluiceError):
     def __init__(self, field: str, detail: str) -> None:
         super().__init__(f"{field}: {detail}")
         self.field = field
+        self.detail = detail
 
 
 class NoTotals(SluiceError):

@@ -18,7 +18,10 @@ _NO_TAGS: Final[Mapping[str, str]] = {}
 @dataclass(frozen=True, slots=True)
 class UsageReport:
     """`entity`: None for the reporter's own. Of `label` and `model_id` one is given. `occurred_at_ms`: None where the
-    client did not say. `tokens`: a kind that is absent has none. `lease`: the one that the call was made under."""
+    client did not say. `tokens`: a kind that is absent has none. `lease`: the one that the call was made under.
+
+    `actual`: what that lease is settled with by the report, which then comes alone; None: it keeps what it took.
+    """
 
     request_id: str
     status: CallStatus
@@ -31,6 +34,7 @@ class UsageReport:
     occurred_at_ms: int | None = None
     tags: Mapping[str, str] = field(default_factory=lambda: _NO_TAGS)
     lease: Lease | None = None
+    actual: Mapping[str, int] | None = None
 
 
 def check_report(report: UsageReport, now_ms: int) -> None:
@@ -49,6 +53,8 @@ def check_report(report: UsageReport, now_ms: int) -> None:
 def body_hash(report: UsageReport) -> str:
     """Equal for equal reports, in whatever order their members came. Nothing that the server adds is in it.
 
+    Nor is `actual`: whoever settled with a report may send the same report again by itself, and is told that it was
+    counted.
     What is as it would be without being said is left out: so it stays the same when reports learn to say more.
     """
     said: dict[str, object] = {

@@ -175,7 +175,8 @@ class RefreshBudgets:
                 return None
             seen = decode_ledger(item)
             if seen.refresh_id == job.job_id:
-                return _Rebuilt(entity, seen.epoch, seen.standing.periods, copied(item))
+                # Of the periods it began in, which may have turned since.
+                return _Rebuilt(entity, seen.epoch, *copied(item))
             present = self._book.present(job.namespace)
             now_ms = self._effects.clock_ms()
             if present > seen.standing.periods:
@@ -249,9 +250,11 @@ class RefreshBudgets:
             if item is None:
                 return False
             seen = decode_ledger(item)
+            if seen.epoch != one.epoch:
+                return False
             if seen.refresh_id != job.job_id:
                 # In its own epoch nobody but this refresh takes the id away.
-                return seen.epoch == one.epoch
+                return True
             outcome = self._store.update(
                 end_refresh(seen, job.job_id, _not_turned(one, seen), one.last, self._effects.clock_ms()),
                 repeatable=True,

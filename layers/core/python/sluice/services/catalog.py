@@ -30,13 +30,12 @@ class Catalog:
 
     def resolve(self, namespace: str, app: str | None, label: str, region: str | None) -> Model:
         """Raises UnknownLabel; InvalidRequest where a profile has no model in the region; Unavailable."""
-        profile = self._profile(namespace, app, label)
-        definition = self.definition(namespace, label)
-        if profile is not None:
-            return Model(label, self._model_of(profile, region), region, definition)
-        if definition is None:
-            raise UnknownLabel("label", "is not defined")
-        return Model(label, definition.model_id, region, definition)
+        try:
+            return self._resolve(namespace, app, label, region)
+        except UnknownLabel:
+            if not self._definitions.look_again(namespace):
+                raise
+        return self._resolve(namespace, app, label, region)
 
     def label_of(self, namespace: str, app: str | None, model_id: str) -> str | None:
         """The label that resolves to a model: of several the first of the ordering, else the first by name.
@@ -60,6 +59,15 @@ class Catalog:
 
     def definition(self, namespace: str, label: str) -> LabelDefinition | None:
         return self._definitions.labels(namespace).get(label)
+
+    def _resolve(self, namespace: str, app: str | None, label: str, region: str | None) -> Model:
+        profile = self._profile(namespace, app, label)
+        definition = self.definition(namespace, label)
+        if profile is not None:
+            return Model(label, self._model_of(profile, region), region, definition)
+        if definition is None:
+            raise UnknownLabel("label", "is not defined")
+        return Model(label, definition.model_id, region, definition)
 
     def _profile(self, namespace: str, app: str | None, label: str) -> InferenceProfile | None:
         own = None if app is None else self._definitions.profiles(namespace, app).get(label)

@@ -19,7 +19,7 @@ from sluice.repository.items import Bucket, BucketLimit, decode_bucket
 from sluice.repository.keys import Key
 from sluice.repository.legacy import is_legacy
 from sluice.repository.requests import UpdateRequest
-from sluice.repository.store import Store
+from sluice.repository.store import ConditionFailed, Store
 from sluice.repository.wire import Item
 from sluice.services.taking import Taker
 
@@ -68,6 +68,12 @@ class Corrections:
         known[key] = image
         if image is not None:
             self._taker.remember(image)
+
+    def overtaken(self, plan: Plan, failures: Iterable[ConditionFailed | None], known: Known) -> None:
+        """Nothing happened. One failure for each correction: what is there instead is learned."""
+        for correction, failure in zip(plan.corrections, failures, strict=True):
+            if failure is not None:
+                self.learn(known, correction.key, failure.item)
 
     def applied(self, lease: Lease, plan: Plan, known: Known, now_ms: int) -> tuple[Level, ...]:
         """After the writes happened: where the members stand, as far as this process can tell without a read."""

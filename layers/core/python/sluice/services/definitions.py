@@ -21,6 +21,8 @@ from sluice.repository.wire import Item
 CACHE_MS: Final = 60_000
 CACHE_SIZE: Final = 20_000
 """In definitions, not in namespaces: one namespace may have a thousand."""
+AGAIN_MS: Final = 1_000
+"""What was read within that is not read again, whoever asks for what is not there."""
 LABELS_MAX: Final = 1_000
 """So many labels a namespace may have, and so many profiles an app. Two writers at once may pass it by a few."""
 _NAMESPACES: Final = 10_000
@@ -36,7 +38,8 @@ class _Cached:
 class Definitions:
     """Safe to share between threads. The timer must be monotonic: a clock set back would keep old ones alive.
 
-    A change acts within CACHE_MS in every process; that there is none is kept as well.
+    A change acts within CACHE_MS in every process. That there is none is kept as well, but nobody is told so before
+    `look_again`: what was just defined elsewhere works at once.
     """
 
     def __init__(self, store: Store, timer_ms: Callable[[], int]) -> None:
@@ -72,6 +75,16 @@ class Definitions:
             for cached in [key for key in self._cache if key[0] == namespace]:
                 with suppress(KeyError):
                     del self._cache[cached]
+
+    def look_again(self, namespace: str) -> bool:
+        """Before something is said to be missing. False where all of it was read just now."""
+        with self._lock:
+            known = [self._cache.get(key) for key in list(self._cache) if key[0] == namespace]
+        now_ms = self._timer_ms()
+        if all(cached is not None and now_ms - cached.read_ms < AGAIN_MS for cached in known):
+            return False
+        self.forget(namespace)
+        return True
 
     def _find(self, namespace: str, name: str, read: Callable[[int], _Cached]) -> _Cached:
         with self._lock:

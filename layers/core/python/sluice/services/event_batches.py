@@ -54,9 +54,13 @@ class Parcel:
     budgets: LedgerPart = NO_LEDGERS
 
     def writes(self, random_below: RandomBelow) -> list[TransactWrite]:
-        """In the same order whatever is drawn: the events, the leases, holds and ledgers, the counters."""
+        """In the same order whatever is drawn: the events, the leases, holds and ledgers, the counters.
+
+        A settle comes alone, so its corrections need no room beside others: 64 shards at most, and less than twenty
+        other items.
+        """
         events = [write for charge in self.charges for write in charge.writes]
-        leases: list[TransactWrite] = [{"Put": closing.put} for closing in self.closings.values()]
+        leases = [write for closing in self.closings.values() for write in closing.writes]
         counters: list[TransactWrite] = []
         for name, (charge, increase) in self._increases().items():
             shard = random_below(charge.shards)
@@ -73,16 +77,20 @@ class Parcel:
             found.append((charge, [failure for failure in own if failure is not None]))
         return found
 
-    def of_leases(self, cancelled: Cancelled) -> list[tuple[Closing, ConditionFailed]]:
-        """The leases that were not as they were thought to be."""
+    def of_leases(self, cancelled: Cancelled) -> list[tuple[Closing, Sequence[ConditionFailed | None]]]:
+        """Of the leases that were not as they were thought to be, or whose buckets were not, one for each write."""
         start = sum(len(charge.writes) for charge in self.charges)
-        failures = cancelled.failures[start : start + len(self.closings)]
-        both = zip(self.closings.values(), failures, strict=True)
-        return [(closing, failure) for closing, failure in both if failure is not None]
+        found = []
+        for closing in self.closings.values():
+            end = start + len(closing.writes)
+            found.append((closing, cancelled.failures[start:end]))
+            start = end
+        return [(closing, failures) for closing, failures in found if any(failure is not None for failure in failures)]
 
     def of_budgets(self, cancelled: Cancelled) -> Sequence[ConditionFailed | None]:
         """One for each write about budgets."""
-        start = sum(len(charge.writes) for charge in self.charges) + len(self.closings)
+        before = [one.writes for one in self.charges] + [one.writes for one in self.closings.values()]
+        start = sum(len(writes) for writes in before)
         return cancelled.failures[start : start + len(self.budgets)]
 
     def _increases(self) -> dict[CounterName, tuple[Charge, Counters]]:

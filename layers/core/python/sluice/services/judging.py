@@ -122,6 +122,10 @@ class Charge:
     def lease(self) -> Lease | None:
         return self.opened.report.lease
 
+    @property
+    def actual(self) -> Mapping[str, int] | None:
+        return self.opened.report.actual
+
 
 @dataclass(frozen=True, slots=True)
 class _Priced:

@@ -32,7 +32,7 @@ from sluice.core.signals import Signal
 from sluice.repository import keys
 from sluice.repository.leases import NO_VERSION, LeaseState, State, decode_lease, put_lease
 from sluice.repository.requests import PutRequest, TransactWrite
-from sluice.repository.store import Applied, Cancelled, Committed, Store
+from sluice.repository.store import Applied, Cancelled, Committed, ConditionFailed, Store
 from sluice.repository.wire import Item
 from sluice.services.corrections import Corrections, Known, Plan
 from sluice.services.effects import Effects
@@ -62,10 +62,19 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The close of a lease as a part of somebody else's transaction. `state`: the lease as it then is."""
+    """The close of a lease as a part of somebody else's transaction. `state`: the lease as it then is.
 
+    `writes`: its item first, then one for each correction of a bucket; none where it was closed so before. `known`:
+    takes in what failures show of the buckets. `settles`: to certain amounts, and whoever asked for that is answered.
+    """
+
+    lease: Lease
     state: LeaseState
-    put: PutRequest
+    writes: tuple[TransactWrite, ...]
+    plan: Plan
+    known: Known
+    now_ms: int
+    settles: bool
 
 
 class Leases:
@@ -124,15 +133,16 @@ class Leases:
         _, levels = self._change(lease, decide)
         return Changed(lease.lease_id, dict(delta), levels)
 
+    def check_settle(self, lease: Lease, actual: Mapping[str, int]) -> None:
+        """What is wrong with a settle whatever became of the lease. Nothing is ever given back after its time."""
+        check_names(lease, "actual", actual)
+        self._check_time(lease)
+
     def settle(self, lease: Lease, actual: Mapping[str, int]) -> Changed:
         """Closes with what was really used. Limits that are left out keep their amount."""
-        check_names(lease, "actual", actual)
+        self.check_settle(lease, actual)
 
-        def decide(state: LeaseState) -> LeaseState | None:
-            closed_with = settled_amounts(amounts_of(lease, state.adjusted), actual)
-            return _closed(state, State.SETTLED, closed_with)
-
-        state, levels = self._change(lease, decide)
+        state, levels = self._change(lease, lambda state: _settled(lease, state, actual))
         return Changed(lease.lease_id, state.closed_with, levels)
 
     def release(self, lease: Lease) -> Changed:
@@ -144,39 +154,50 @@ class Leases:
         state, levels = self._change(lease, decide, self._freeing)
         return Changed(lease.lease_id, amounts_of(lease, state.adjusted), levels)
 
-    def closing(self, lease: Lease, now_ms: int) -> Closing | None:
-        """The close of a lease that keeps what it took. None where it is over: past its time, or closed as far as this
-        process knows. What it does not know, the put finds out."""
+    def closing(self, lease: Lease, actual: Mapping[str, int] | None, known: Known, now_ms: int) -> Closing | None:
+        """The close of a lease, as far as this process knows what became of it. What it does not know, the put finds
+        out.
+
+        Without `actual` the lease keeps what it took. None where it is over: past its time, or closed. With it, it is
+        settled as `settle` does, once `check_settle` had nothing against it; LeaseClosed where it is closed otherwise.
+        """
         key = keys.lease(lease.namespace, lease.lease_id)
         with self._lock:
             before = self._states.get(key.pk) or _untouched(lease, now_ms)
-        if now_ms >= lease.expires_at_ms or before.state is not State.OPEN:
+        if actual is None and (now_ms >= lease.expires_at_ms or before.state is not State.OPEN):
             return None
-        closed = replace(
-            before,
-            state=State.SETTLED,
-            closed_with=amounts_of(lease, before.adjusted),
-            version=before.version + 1,
-            updated_at_ms=now_ms,
-        )
-        return Closing(closed, put_lease(closed, before.version))
+        wanted = _settled(lease, before, actual or {})
+        if wanted is None:
+            nothing_to_do = Plan((), before.left_out)
+            return Closing(lease, before, (), nothing_to_do, known, now_ms, settles=True)
+        written, plan = self._planned(lease, before, wanted, known, now_ms)
+        writes = _writes(put_lease(written, before.version), plan)
+        return Closing(lease, written, writes, plan, known, now_ms, settles=actual is not None)
 
-    def closed(self, closing: Closing) -> None:
-        """It happened."""
+    def closed(self, closing: Closing) -> Changed | None:
+        """It happened. None where nobody is told of it."""
         self._remember(closing.state)
+        if not closing.settles:
+            return None
+        lease = closing.lease
+        levels = self._corrections.applied(lease, closing.plan, closing.known, closing.now_ms)
+        return Changed(lease.lease_id, closing.state.closed_with, levels)
 
-    def overtaken(self, closing: Closing, item: Item | None) -> None:
-        """It did not: somebody else has changed the lease, and this is what it is now."""
-        if self._found(item) is None:
+    def overtaken(self, closing: Closing, failures: Sequence[ConditionFailed | None]) -> None:
+        """It did not, by these failures of its writes: what is there instead is learned."""
+        if not closing.writes:
+            return
+        of_lease, *of_buckets = failures
+        if of_lease is not None and self._found(of_lease.item) is None:
             with self._lock:
                 self._states.pop(closing.state.key.pk, None)
+        self._corrections.overtaken(closing.plan, of_buckets, closing.known)
 
     def _change(
         self, lease: Lease, decide: Decide, freeing: Freeing | None = None
     ) -> tuple[LeaseState, tuple[Level, ...]]:
-        """The lease as it then is. Nothing is ever given back after its time. `freeing`: ends what is held for it."""
-        if self._effects.clock_ms() >= lease.expires_at_ms:
-            raise LeaseExpired("the lease has expired; what it took stays taken")
+        """The lease as it then is. `freeing`: ends what is held for it."""
+        self._check_time(lease)
         with self._lock:
             seen = self._states.get(keys.lease(lease.namespace, lease.lease_id).pk)
         certain = False
@@ -186,8 +207,7 @@ class Leases:
             before, wanted = self._decided(decide, seen or _untouched(lease, now_ms), certain=certain)
             if wanted is None:
                 return before, self._corrections.levels(lease, known, now_ms)
-            plan = self._plan(lease, before, wanted, known, now_ms)
-            written = replace(wanted, left_out=plan.left_out, version=before.version + 1, updated_at_ms=now_ms)
+            written, plan = self._planned(lease, before, wanted, known, now_ms)
             ending = None if freeing is None else freeing.ending(lease)
             cancelled = self._send(written, before.version, plan, () if ending is None else ending.writes)
             if cancelled is None:
@@ -200,9 +220,7 @@ class Leases:
             count = len(plan.corrections)
             if freeing is not None and ending is not None:
                 freeing.overtaken(ending, of_others[count:])
-            for correction, failure in zip(plan.corrections, of_others[:count], strict=True):
-                if failure is not None:
-                    self._corrections.learn(known, correction.key, failure.item)
+            self._corrections.overtaken(plan, of_others[:count], known)
         self._effects.meter.count(Signal.CONTENDED)
         raise Contended(contended_wait_ms(self._effects.random_below))
 
@@ -217,10 +235,18 @@ class Leases:
         read = self._found(self._store.get(before.key, consistent=True)) or before
         return read, decide(read)
 
-    def _plan(self, lease: Lease, before: LeaseState, wanted: LeaseState, known: Known, now_ms: int) -> Plan:
+    def _check_time(self, lease: Lease) -> None:
+        if self._effects.clock_ms() >= lease.expires_at_ms:
+            raise LeaseExpired("the lease has expired; what it took stays taken")
+
+    def _planned(
+        self, lease: Lease, before: LeaseState, wanted: LeaseState, known: Known, now_ms: int
+    ) -> tuple[LeaseState, Plan]:
+        """The item as it is to be written, and what goes with it to the buckets."""
         had = amounts_of(lease, before.adjusted)
         after = amounts_of(lease, wanted.adjusted) if wanted.state is State.OPEN else wanted.closed_with
-        return self._corrections.plan(lease, changes(lease, had, after), before.left_out, known, now_ms)
+        plan = self._corrections.plan(lease, changes(lease, had, after), before.left_out, known, now_ms)
+        return replace(wanted, left_out=plan.left_out, version=before.version + 1, updated_at_ms=now_ms), plan
 
     def _send(
         self, written: LeaseState, seen_version: int, plan: Plan, more: Sequence[TransactWrite]
@@ -230,11 +256,8 @@ class Leases:
         if not plan.corrections and not more:
             alone = self._store.put(put, repeatable=True)
             return None if isinstance(alone, Applied) else Cancelled((alone,))
-        writes: list[TransactWrite] = [{"Put": put}]
-        writes += [{"Update": correction.request} for correction in plan.corrections]
-        writes += more
         # A new token each time: what is sent again after a failure is another transaction.
-        outcome = self._store.transact(writes, self._effects.new_token())
+        outcome = self._store.transact([*_writes(put, plan), *more], self._effects.new_token())
         return None if isinstance(outcome, Committed) else outcome
 
     def _found(self, item: Item | None) -> LeaseState | None:
@@ -260,6 +283,15 @@ def _untouched(lease: Lease, now_ms: int) -> LeaseState:
         created_at_ms=now_ms,
         updated_at_ms=now_ms,
     )
+
+
+def _writes(put: PutRequest, plan: Plan) -> tuple[TransactWrite, ...]:
+    of_buckets: list[TransactWrite] = [{"Update": correction.request} for correction in plan.corrections]
+    return ({"Put": put}, *of_buckets)
+
+
+def _settled(lease: Lease, state: LeaseState, actual: Mapping[str, int]) -> LeaseState | None:
+    return _closed(state, State.SETTLED, settled_amounts(amounts_of(lease, state.adjusted), actual))
 
 
 def _closed(state: LeaseState, how: State, closed_with: Mapping[str, int]) -> LeaseState | None:

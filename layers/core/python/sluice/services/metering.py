@@ -1,7 +1,7 @@
 """Counts finished calls, each of them once.
 
 An event is put if there is none under its key, in the transaction that adds it to its counters and ledgers, closes its
-lease and settles what is held for it.
+lease and settles what is held for it. A report that settles its lease corrects the buckets in it as well.
 The key follows from who reports, the local day and the request id alone, so it is the same in every attempt:
 
 - A transaction adds what its own events add, and nothing else. It is applied as a whole or not at all, and not at all
@@ -21,17 +21,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice.core.backoff import contended_wait_ms
-from sluice.core.errors import Contended, SluiceError, Unavailable
+from sluice.core.errors import Contended, LeaseClosed, SluiceError, Unavailable
 from sluice.core.reports import UsageReport
 from sluice.core.signals import Signal
 from sluice.repository.events import UsageEvent, decode_event
 from sluice.repository.retries import Transaction
 from sluice.repository.store import Cancelled, Committed, Store
+from sluice.services.corrections import Known
 from sluice.services.effects import Effects
 from sluice.services.event_batches import Parcel, parcels
 from sluice.services.intake import Deadline, Intake, TakenIn
 from sluice.services.judging import Charge, Keys, Reporter
-from sluice.services.leases import Closing, Leases
+from sluice.services.leases import Changed, Closing, Leases
 from sluice.services.ledger_charges import LedgerCharges
 from sluice.services.repeats import Repeated, counted_before, repeat_of
 from sluice.services.spending import Spending, Spendings
@@ -46,11 +47,15 @@ would be told what was counted."""
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """`duplicate`: that was before. `spending`: None where it can not be told now."""
+    """`duplicate`: that was before. `spending`: None where it can not be told now.
+
+    `settled`: the lease, where the report has settled it or has found it settled so; None for a duplicate.
+    """
 
     event: UsageEvent
     duplicate: bool
     spending: Spending | None
+    settled: Changed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,14 @@ class _Standing:
 
     event: UsageEvent
     ours: bool
+    settled: Changed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
     event: UsageEvent
     duplicate: bool
+    settled: Changed | None = None
 
 
 _Outcomes = dict[Keys, _Standing | SluiceError]
@@ -111,7 +118,9 @@ class Metering:
         self._signal(results)
         spendings = iter(self._told([result.event for result in results if isinstance(result, _Recorded)], deadline))
         return [
-            Counted(result.event, result.duplicate, next(spendings)) if isinstance(result, _Recorded) else result
+            Counted(result.event, result.duplicate, next(spendings), result.settled)
+            if isinstance(result, _Recorded)
+            else result
             for result in results
         ]
 
@@ -139,7 +148,8 @@ class Metering:
         outcomes: _Outcomes = {}
         try:
             self._send_until_sent(charges, outcomes, deadline)
-        except (Contended, Unavailable) as error:
+        except (Contended, LeaseClosed, Unavailable) as error:
+            # A lease that is closed otherwise is told to whoever settles one, and that report is alone here.
             if isinstance(error, Contended):
                 self._effects.meter.count(Signal.CONTENDED)
             outcomes |= {charge.keys: error for charge in charges if charge.keys not in outcomes}
@@ -147,6 +157,7 @@ class Metering:
 
     def _send_until_sent(self, charges: Sequence[Charge], outcomes: _Outcomes, deadline: Deadline) -> None:
         """Without those that are there already, as they turn up."""
+        known: Known = {}
         for number in range(ROUNDS_MAX):
             pending = [charge for charge in charges if charge.keys not in outcomes]
             if number >= LOOK_FROM:
@@ -157,22 +168,27 @@ class Metering:
             if not pending:
                 return
             deadline.check()
-            parcel = self._parcel(pending)
+            parcel = self._parcel(pending, known)
             cancelled = self._send(parcel)
             if cancelled is None:
-                self._closed(parcel)
-                outcomes |= {charge.keys: _Standing(charge.event, ours=True) for charge in parcel.charges}
+                settled = self._closed(parcel)
+                outcomes |= {
+                    charge.keys: _Standing(charge.event, ours=True, settled=_of_lease(charge, settled))
+                    for charge in parcel.charges
+                }
                 return
             outcomes |= self._in_the_way(parcel, cancelled)
         if any(charge.keys not in outcomes for charge in charges):
             raise Contended(contended_wait_ms(self._effects.random_below))
 
-    def _parcel(self, charges: Sequence[Charge]) -> Parcel:
+    def _parcel(self, charges: Sequence[Charge], known: Known) -> Parcel:
+        """`known`: the buckets of settled leases, as earlier tries have shown them."""
         now_ms = self._effects.clock_ms()
         closings: dict[str, Closing] = {}
         for charge in charges:
-            if charge.lease is not None and (closing := self._leases.closing(charge.lease, now_ms)) is not None:
-                closings[charge.lease.lease_id] = closing
+            closing = None if charge.lease is None else self._leases.closing(charge.lease, charge.actual, known, now_ms)
+            if closing is not None:
+                closings[closing.lease.lease_id] = closing
         budgets = self._ledgers.part(charges)
         if budgets.ledgers:
             charges = [charge.told(budgets.epochs(charge.ledgers)) for charge in charges]
@@ -190,20 +206,21 @@ class Metering:
 
     def _in_the_way(self, parcel: Parcel, cancelled: Cancelled) -> _Outcomes:
         """The events that are there already. A lease that was not as it was thought to be is learned."""
-        for closing, failure in parcel.of_leases(cancelled):
-            self._leases.overtaken(closing, failure.item)
+        for closing, failures in parcel.of_leases(cancelled):
+            self._leases.overtaken(closing, failures)
         self._ledgers.overtaken(parcel.budgets, parcel.of_budgets(cancelled))
         found: _Outcomes = {}
-        for charge, failures in parcel.of_events(cancelled):
-            shown = [failure.item for failure in failures if failure.item is not None]
+        for charge, of_event in parcel.of_events(cancelled):
+            shown = [failure.item for failure in of_event if failure.item is not None]
             if shown:
                 found[charge.keys] = _Standing(decode_event(shown[0]), ours=False)
         return found
 
-    def _closed(self, parcel: Parcel) -> None:
-        for closing in parcel.closings.values():
-            self._leases.closed(closing)
+    def _closed(self, parcel: Parcel) -> dict[str, Changed | None]:
+        """What whoever settled them is told, by their ids."""
+        settled = {lease_id: self._leases.closed(closing) for lease_id, closing in parcel.closings.items()}
         self._ledgers.happened(parcel.budgets, parcel.charges, parcel.now_ms)
+        return settled
 
     def _signal(self, results: Sequence[_Recorded | SluiceError]) -> None:
         recorded = [result for result in results if isinstance(result, _Recorded)]
@@ -217,12 +234,16 @@ class Metering:
                 self._effects.meter.count(signal, amount)
 
 
+def _of_lease(charge: Charge, settled: Mapping[str, Changed | None]) -> Changed | None:
+    return None if charge.lease is None else settled.get(charge.lease.lease_id)
+
+
 def _result(taken_in: TakenIn, charges: Mapping[Keys, Charge], outcomes: _Outcomes) -> _Recorded | SluiceError:
     if isinstance(taken_in, Charge):
         outcome = outcomes[taken_in.keys]
         if isinstance(outcome, SluiceError):
             return outcome
         if outcome.ours and charges[taken_in.keys] is taken_in:
-            return _Recorded(outcome.event, duplicate=False)
+            return _Recorded(outcome.event, duplicate=False, settled=outcome.settled)
         taken_in = repeat_of(taken_in.opened, outcome.event)
     return _Recorded(taken_in.event, duplicate=True) if isinstance(taken_in, Repeated) else taken_in

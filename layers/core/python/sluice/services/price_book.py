@@ -27,6 +27,8 @@ from sluice.repository.wire import Item
 CACHE_MS: Final = 60_000
 CACHE_SIZE: Final = 20_000
 """In prices, not in models: a model may have a thousand."""
+AGAIN_MS: Final = 1_000
+"""What was read within that is not read again, whoever asks for what is not there."""
 _MODELS: Final = 10_000
 
 
@@ -45,7 +47,8 @@ class _Cached:
 class PriceBook:
     """Safe to share between threads. The timer must be monotonic: a clock set back would keep old prices alive.
 
-    A price that is put acts within CACHE_MS in every process; that there is none is kept as well.
+    A price that is put acts within CACHE_MS in every process. That there is none is kept as well; but before a price is
+    said to be unknown the namespace's own are read again, for an event that is accepted without one stays without.
     """
 
     def __init__(self, store: Store, shipped: Shipped, timer_ms: Callable[[], int]) -> None:
@@ -63,6 +66,29 @@ class PriceBook:
         self, namespace: str, model_id: str, region: str | None, day: int, definition: LabelDefinition | None
     ) -> Price | None:
         """`definition`: of the label that the call is counted under. None where nobody knows a price."""
+        found = self._find(namespace, model_id, region, day, definition)
+        if found is not None or not self._look_again(namespace, model_id):
+            return found
+        return self._find(namespace, model_id, region, day, definition)
+
+    def forget(self, namespace: str, model_id: str) -> None:
+        """Drops what is kept of a model's own prices: one was changed, here or by another process."""
+        with self._lock:
+            self._forgotten[namespace, model_id] = self._forgotten.get((namespace, model_id), 0) + 1
+            self._cache.pop((namespace, model_id), None)
+
+    def _look_again(self, namespace: str, model_id: str) -> bool:
+        """False where its own prices were read just now."""
+        with self._lock:
+            cached = self._cache.get((namespace, model_id))
+        if cached is not None and self._timer_ms() - cached.read_ms < AGAIN_MS:
+            return False
+        self.forget(namespace, model_id)
+        return True
+
+    def _find(
+        self, namespace: str, model_id: str, region: str | None, day: int, definition: LabelDefinition | None
+    ) -> Price | None:
         shown = shown_day(day)
         own = in_force(self._prices(namespace, model_id), region, shown)
         if own is not None:
@@ -75,12 +101,6 @@ class PriceBook:
         if shipped is not None or definition is None:
             return shipped
         return fallback_price(definition)
-
-    def forget(self, namespace: str, model_id: str) -> None:
-        """Drops what is kept of a model's own prices: one was changed, here or by another process."""
-        with self._lock:
-            self._forgotten[namespace, model_id] = self._forgotten.get((namespace, model_id), 0) + 1
-            self._cache.pop((namespace, model_id), None)
 
     def _prices(self, namespace: str, model_id: str) -> tuple[Price, ...]:
         with self._lock:
