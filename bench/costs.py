@@ -96,6 +96,9 @@ BOUNDS: Final = {
     "usage event that settles a hold, 1 ledger": Bound(2, 11, 0.5, transaction=True),
     "usage event that settles a hold, 2 ledgers": Bound(2, 13, 0.5, transaction=True),
     "usage event that settles a hold, 3 ledgers": Bound(2, 15, 0.5, transaction=True),
+    "settle with usage and a difference, 1 ledger": Bound(2, 13, 0.5, transaction=True),
+    "settle with usage and a difference, 2 ledgers": Bound(2, 15, 0.5, transaction=True),
+    "settle with usage and a difference, 3 ledgers": Bound(2, 17, 0.5, transaction=True),
     "batch of 100 usage events": Bound(3, 204, 0.5, transaction=True),
     "batch of 100 usage events, quota scope ORG": Bound(3, 208, 0.5, transaction=True),
     "acquire with a hold, 1 ledger": Bound(1, 7, 0, transaction=True),
@@ -106,8 +109,11 @@ BOUNDS: Final = {
     "release of a hold, 3 ledgers": Bound(1, 13, 0, transaction=True),
     "first mark of a day": Bound(1, 4, 0),
     "mark of a total": Bound(1, 2, 0),
+    # It is in the index already, and stays there.
+    "mark of a total in steady use": Bound(1, 1, 0),
     # Eight looks at the index, the mark, the org, and its eight shards.
     "rollup of one label": Bound(13, 3, 14),
+    "rollup of one label in steady use": Bound(12, 1, 14),
     "rollup with nothing due": Bound(8, 0, 4),
     "selection, three labels": Bound(1, 0, 2),
     "selection that moves on, three labels": Bound(2, 1, 2),

@@ -53,7 +53,7 @@ class HoldCosts:
         wish = Wish(request, ModelReserve(1_500, 800, label=LABEL), 300_000)
         without = replace(wish, request=replace(request, consume={}))
         self._take(wish)
-        lease, settled = self._take(wish), self._take(wish)
+        lease, reported, settled = self._take(wish), self._take(wish), self._take(wish)
         # From here on the ledgers and prices are known to the meter of calls too.
         self._report(reporter)
         return {
@@ -61,11 +61,20 @@ class HoldCosts:
             f"acquire with a hold and no bucket, {ledgers}": self._one(lambda: self._take(without)),
             f"release of a hold, {ledgers}": self._one(lambda: self._services.leases.release(lease)),
             f"usage event, {ledgers}": self._one(lambda: self._report(reporter)),
-            f"usage event that settles a hold, {ledgers}": self._one(lambda: self._report(reporter, settled)),
+            f"usage event that settles a hold, {ledgers}": self._one(lambda: self._report(reporter, reported)),
+            f"settle with usage and a difference, {ledgers}": self._one(lambda: self._settle(reporter, settled)),
         }
 
     def _report(self, reporter: Reporter, lease: Lease | None = None) -> None:
-        report = UsageReport(
+        if self._services.money.metering.submit(reporter, self._call(lease)).duplicate:
+            raise AssertionError("the call should have been counted")
+
+    def _settle(self, reporter: Reporter, lease: Lease) -> None:
+        if self._services.money.settling.settle(lease, {"rpm": 3}, reporter, self._call(lease)).counted.duplicate:
+            raise AssertionError("the call should have been counted")
+
+    def _call(self, lease: Lease | None) -> UsageReport:
+        return UsageReport(
             request_id=secrets.token_hex(16),
             status=CallStatus.OK,
             tokens={TokenKind.INPUT: 1_500, TokenKind.OUTPUT: 700},
@@ -75,8 +84,6 @@ class HoldCosts:
             tags={"team": "billing", "feature": "summary"},
             lease=lease,
         )
-        if self._services.money.metering.submit(reporter, report).duplicate:
-            raise AssertionError("the call should have been counted")
 
     def _take(self, wish: Wish) -> Lease:
         admission = self._services.holding.acquire(wish)

@@ -129,7 +129,9 @@ OURS: Final = (
     "usage event repeated",
     "batch of 100 usage events",
     "mark of a total",
+    "mark of a total in steady use",
     "rollup of one label",
+    "rollup of one label in steady use",
     "selection, three labels",
 )
 IDS: Final = (1, 1_000, 3_000)

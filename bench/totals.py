@@ -51,10 +51,18 @@ class TotalCosts:
             self._store.update(mark_due(total, now_ms // MINUTE_MS - 3, now_ms), repeatable=True)
             rolled_up = self._one(lambda: rollup.run(_never))
         quiet = self._one(lambda: rollup.run(_never))
+        # There is a mark of the minute before, and a run leaves the one of this minute.
+        self._counted(name)
+        minute = clock_ms() // MINUTE_MS
+        self._store.update(mark_due(name, minute - 1, now_ms), repeatable=True)
+        raised = self._one(lambda: self._store.update(mark_due(name, minute, now_ms), repeatable=True))
+        stays = self._one(lambda: rollup.run(_never))
         return {
             "first mark of a day": first,
             "mark of a total": mark,
+            "mark of a total in steady use": raised,
             "rollup of one label": rolled_up,
+            "rollup of one label in steady use": stays,
             "rollup with nothing due": quiet,
         }
 

@@ -51,7 +51,7 @@ _ROLLUP_RESPONSES: Final[dict[int, Any]] = {
 def add_aggregate_routes(router: APIGatewayHttpRouter, services: Services) -> None:
     @router.get(
         AGGREGATES,
-        summary="What an app or the org used, day by day and label by label; at most two minutes behind the present",
+        summary="What an app or the org used, by day and label; up to 85 s and the stream's lag behind the present",
         responses=_AGGREGATE_RESPONSES,
     )
     def aggregates(entity: _Entity = None, from_: _From = None, to: _To = None) -> AggregateAnswer:
@@ -84,11 +84,12 @@ def add_aggregate_routes(router: APIGatewayHttpRouter, services: Services) -> No
     def events(
         entity: _Entity = None, day: _Day = None, limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None
     ) -> EventPage:
-        """Of today unless asked otherwise. Events are kept for 90 days, then they are in the archive alone."""
+        """Of today unless asked otherwise; a cursor stays on the day that its list began on. Events are kept for 90
+        days, then they are in the archive alone."""
         caller, page = caller_of(router), PageRequest(limit, cursor)
         about = entity or str(caller.entity)
-        since_ms = services.entities.own_since_ms(caller.namespace, caller.within, about)
-        return EventPage.of(services.money.event_lists.of(caller.namespace, about, _day("day", day), page, since_ms))
+        lists, asked = services.money.event_lists, _day("day", day)
+        return EventPage.of(lists.of(caller.namespace, about, asked, page, caller.within))
 
 
 def _day(field: str, text: str | None) -> int | None:

@@ -9,6 +9,7 @@ from aws_lambda_powertools.event_handler.router import APIGatewayHttpRouter
 
 from control_plane.alert_models import AlertPage
 from control_plane.links import FROM_STARTED_JOB, NEXT_ALERTS
+from sluice.edge.callers import caller_of
 from sluice.edge.conventions import (
     ALWAYS,
     NOT_FOUND,
@@ -50,7 +51,9 @@ def add_alert_routes(router: APIGatewayHttpRouter, services: Services) -> None:
         responses=list_responses(AlertPage, NEXT_ALERTS, of_one=True),
     )
     def budget_alerts(entity: _EntityPath, limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None) -> AlertPage:
-        return AlertPage.of(money.alerts.of(namespace_of(router), entity, PageRequest(limit, cursor)))
+        namespace, page = namespace_of(router), PageRequest(limit, cursor)
+        since_ms = services.entities.own_since_ms(namespace, caller_of(router).within, entity)
+        return AlertPage.of(money.alerts.of(namespace, entity, page, since_ms))
 
     @router.post(
         REFRESH_ALL,

@@ -27,7 +27,7 @@ class CallBody(Strict):
     """One finished call. Either `label` or `model_id` says of which model."""
 
     request_id: Annotated[str, Field(pattern=REQUEST_ID_PATTERN, max_length=128)]
-    entity: Id | None = Field(default=None, description="your own if none is named")
+    entity: Id | None = Field(default=None, description="the lease's if none is named, and without a lease your own")
     label: Id | None = None
     model_id: ModelId | None = None
     region: Annotated[str, Field(pattern=REGION_PATTERN, max_length=64)] | None = None

@@ -217,8 +217,9 @@ def test_an_app_does_all_this_with_its_own(endpoint: tuple[str, str]) -> None:
     """The test above would also pass if an app were refused everything."""
     product, owned = furnished()
     if endpoint[0] == "DELETE":
-        # With limits that its org set it may not be removed by an app.
+        # With limits or a budget that its org set it may not be removed by an app.
         assert product.call("DELETE", f"/v1/limits/entities/{owned.entity}/{RESOURCE}").status == 204
+        assert product.call("DELETE", f"/v1/budgets/{owned.entity}").status == 204
     answer = sent(product, endpoint, owned, (OWNER, APP, Role.APP))
     access = ACCESS[endpoint]
     if Role.APP in access.roles:

@@ -78,7 +78,7 @@ def money_item_keys(
     yield ("sticky", (namespace, one, day)), money_keys.sticky(namespace, one, day)
     yield ("ledger", (namespace, one)), budget_keys.ledger(namespace, one)
     yield ("hold", (namespace, one)), budget_keys.hold(namespace, one)
-    alert = (day, "cost", str(number % 100), number)
+    alert = (day, "cost", str(number % 100), number, number % 7)
     yield ("alert", (namespace, one, *alert)), budget_keys.alert_marker(namespace, one, *alert)
 
 

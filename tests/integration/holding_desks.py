@@ -38,7 +38,7 @@ from sluice.services.explain import Explain
 from sluice.services.freeing import Freeing
 from sluice.services.hold_book import HoldBook
 from sluice.services.hold_explain import HoldExplain
-from sluice.services.holding import Allowances, Found, Holding, Wish
+from sluice.services.holding import Allowances, Found, HardCaps, Holding, Wish
 from sluice.services.idempotency import IdempotentAcquire
 from sluice.services.leases import Leases
 from sluice.services.ledger_book import LedgerBook
@@ -110,7 +110,8 @@ class HoldDesk:
     clock: FakeClock
 
     @classmethod
-    def opened(cls, inner: Store, clock: FakeClock) -> "HoldDesk":
+    def opened(cls, inner: Store, clock: FakeClock, hard_caps: HardCaps | None = None) -> "HoldDesk":
+        """`hard_caps`: in place of those that only note what they are told."""
         store, meter, random = RecordingStore(inner), CountingMeter(), FakeRandom()
         effects = Effects(clock, random, new_token, meter)
         configuration = Configuration(store, clock)
@@ -126,7 +127,7 @@ class HoldDesk:
         together = Together(store, buckets, effects)
         idempotent = IdempotentAcquire(store, acquire, chains, together, effects)
         reserves = Reserves(settings, Lineages(inner, clock), models, prices)
-        allowances = Allowances(book, holds, reserves, settings, caps)
+        allowances = Allowances(book, holds, reserves, settings, hard_caps or caps)
         return cls(
             store=store,
             holding=Holding(acquire, idempotent, chains, together, allowances, effects, clock),
@@ -182,7 +183,7 @@ class HoldDesk:
             self.put(DEFAULTS, None, day)
         version = 0 if entity in {DEFAULTS, ROOT} else self.ledger(DEFAULTS).limits_version
         terms = effective_terms(own, None)
-        ledger = new_ledger(NAMESPACE, entity, Periods.of_name(day), terms, version, self.clock.now_ms)
+        ledger = new_ledger(NAMESPACE, entity, Periods.of_name(day), terms, version, self.clock.now_ms, 0)
         ledger = ledger if own is None else asked(ledger, own)
         assert isinstance(self.store.inner.put({"Item": encode_ledger(ledger)}, repeatable=True), Applied)
         return ledger

@@ -34,7 +34,7 @@ def put_budget(desk: MeteringDesk, entity: str, own: OwnBudget = HARD, day: str 
     """And what stands for the org's defaults, without which nobody would look for it."""
     now_ms = desk.clock.now_ms
     for name, asks in ((DEFAULTS, None), (entity, own)):
-        ledger = new_ledger(NAMESPACE, name, Periods.of_name(day), effective_terms(asks, None), 0, now_ms)
+        ledger = new_ledger(NAMESPACE, name, Periods.of_name(day), effective_terms(asks, None), 0, now_ms, 0)
         item = encode_ledger(ledger if asks is None else asked(ledger, asks))
         if asks is not None or desk.store.inner.get(budget_keys.ledger(NAMESPACE, DEFAULTS), consistent=True) is None:
             desk.store.inner.put({"Item": item}, repeatable=True)

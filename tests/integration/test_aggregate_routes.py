@@ -292,6 +292,27 @@ def test_an_app_sees_its_events_from_the_time_on_at_which_it_was_made(call: Call
         assert call("GET", EVENTS, query={"entity": entity}, caller=app).problem == "not-found"
 
 
+def test_an_app_sees_the_event_that_made_an_entity_known(call: Call, store: DynamoStore) -> None:
+    """The report came in before the entity was made, so when that was bounds nothing."""
+    app = authorized(APP, Role.APP)
+    reported(store, "made-it-known", APP, "newcomer", APP)
+    reported(store, "from-its-org", NAMESPACE, "newcomer", APP)
+    # Its id was one below another app before.
+    reported(store, "of-another-app", NAMESPACE, "newcomer", "app-2")
+    made_ms = clock_ms() + 60_000
+    newcomer = Entity("newcomer", None, APP, True, {}, 1, made_ms, made_ms, EntityRole.OTHER)
+    store.transact([entity_put(NAMESPACE, newcomer, None)], new_token())
+    seen = {
+        caller: {
+            event["request_id"]
+            for event in call("GET", EVENTS, query={"entity": "newcomer"}, caller=token).body["items"]
+        }
+        for caller, token in (("app", app), ("org", authorized()))
+    }
+    assert seen["app"] == {"made-it-known", "from-its-org"}
+    assert seen["org"] == {"made-it-known", "from-its-org", "of-another-app"}
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

@@ -21,7 +21,7 @@ from sluice.repository.store import Applied
 from sluice.repository.totals import write_total
 from sluice.services import aggregates as aggregates_module
 from sluice.services import counted as counted_module
-from sluice.services.aggregates import Aggregates, DayRange, DayUsed
+from sluice.services.aggregates import Aggregates, DayRange, DayUsed, rows_bytes
 from sluice.services.counted import CountedEntities
 from sluice.services.settings import CACHE_MS, SettingsCache
 from sluice.services.zones import ZoneCalendar
@@ -335,13 +335,17 @@ def test_an_app_sees_nothing_from_before_it_was_made(asking: Asking) -> None:
 
 
 def test_so_many_rows_and_no_more(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregates_module, "ROWS_MAX", 3)
-    for label in ("a", "b", "c"):
+    labels = ("a", "b", "c" * 256)
+    monkeypatch.setattr(aggregates_module, "ROWS_BYTES_MAX", rows_bytes(labels))
+    for label in labels:
         asking.total(1, label=label, day=YESTERDAY)
     assert len(asking.days(last=YESTERDAY)[YESTERDAY].labels) == 3
     asking.total(1)
-    with pytest.raises(InvalidRequest, match="from: these days have more than 3 labels in all"):
+    with pytest.raises(InvalidRequest, match=r"from: these days have more labels .* ask for fewer, by from and to"):
         asking.days(first=YESTERDAY)
+    # So it is done: one day after the other.
+    assert len(asking.days(last=YESTERDAY)[YESTERDAY].labels) == 3
+    assert asking.days()[TODAY].total.requests == 1
 
 
 @pytest.mark.parametrize("settings", [BY_APP, BY_ORG])

@@ -7,7 +7,7 @@ from typing import Final
 import boto3
 import pytest
 
-from sluice.core.alerts import HARD, Alert
+from sluice.core.alerts import HARD, Alert, Whose
 from sluice.core.budget import Dimension, Slot, Span
 from sluice.core.identity import Role
 from sluice.repository.alert_markers import put_marker
@@ -17,6 +17,7 @@ from tests.http import APP, NAMESPACE, TABLE, Call, authorized, caller_of, deplo
 
 ALERTS: Final = f"/v1/budgets/{APP}/alerts"
 REFRESH: Final = f"/v1/budgets/{APP}/refresh"
+WHOSE: Final = Whose(NAMESPACE, APP, 7)
 DAY_COST: Final = Slot(Span.DAY, Dimension.COST)
 MONTH_TOKENS: Final = Slot(Span.MONTH, Dimension.TOKENS)
 
@@ -41,9 +42,9 @@ def mark(*alerts: Alert) -> None:
 def test_alerts_are_listed_page_by_page(call: Call) -> None:
     assert call().body == {"items": [], "next_cursor": None}
     mark(
-        Alert(NAMESPACE, APP, "20270115", DAY_COST, "80", 10, 8),
-        Alert(NAMESPACE, APP, "20270115", DAY_COST, HARD, 10, 9),
-        Alert(NAMESPACE, APP, "202701", MONTH_TOKENS, "forecast", 10, 11),
+        Alert(WHOSE, "20270115", DAY_COST, "80", 10, 8),
+        Alert(WHOSE, "20270115", DAY_COST, HARD, 10, 9),
+        Alert(WHOSE, "202701", MONTH_TOKENS, "forecast", 10, 11),
     )
     first = call(query={"limit": "2"})
     assert [(one["type"], one["period"], one["percent"]) for one in first.body["items"]] == [

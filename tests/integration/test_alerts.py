@@ -19,7 +19,9 @@ from sluice.core.budget import (
     Periods,
     Violation,
 )
-from sluice.core.errors import Unavailable
+from sluice.core.errors import BudgetExceeded, NeverWithinBudget, Unavailable
+from sluice.core.limits import Scope
+from sluice.core.reserves import AmountReserve
 from sluice.core.signals import Signal
 from sluice.repository import budget_keys
 from sluice.repository.alert_markers import ALERT_MARKER, decode_marker, marker_key, markers_query
@@ -29,13 +31,16 @@ from sluice.repository.retries import Retries
 from sluice.repository.store import Applied, DynamoStore
 from sluice.repository.wire import Item, item_to_wire
 from sluice.services.alerts import Alerts
+from sluice.services.chains import AcquireRequest
 from sluice.services.cursors import Cursors
 from sluice.services.effects import Effects
+from sluice.services.holding import Wish
 from sluice.services.listing import Lists, PageRequest
 from sluice.services.settings import SettingsCache
 from sluice.services.signing import Signer
 from sluice.shell import new_token
 from tests.fakes import CountingMeter, FakeClock, never_random
+from tests.integration.holding_desks import LIMITS, RESOURCE, HoldDesk
 from tests.integration.ledger_desks import DAY_COST, MONTH_COST, ledger_of, put_budget
 from tests.integration.metering_desks import (
     APP,
@@ -224,6 +229,27 @@ def test_refusals_of_a_period_are_one_alert(watch: Watch, start: Callable[[], Wa
     assert watch.bus.summary() == [("budget.hard_cap", "hard", 10 * USD)]
 
 
+def test_only_a_budget_that_is_used_up_is_told_of(watch: Watch) -> None:
+    """A request that no period has room for says nothing about the budget: anybody could send one."""
+    put_budget(watch.desk, APP, OwnBudget({DAY_COST: 10 * USD, MONTH_COST: 0}, Enforcement.HARD))
+    desk = HoldDesk.opened(watch.desk.store.inner, watch.desk.clock, watch.alerts)
+    desk.limits.put(NAMESPACE, Scope(resource=RESOURCE), LIMITS)
+
+    def ask(cost_usd_micros: int) -> None:
+        wish = Wish(AcquireRequest(NAMESPACE, APP, RESOURCE, {}), AmountReserve(cost_usd_micros), 300_000)
+        with pytest.raises((BudgetExceeded, NeverWithinBudget)):
+            desk.holding.acquire(wish)
+        watch.pass_on()
+
+    ask(11 * USD)
+    # Where the limit is zero every request is too large, and that is the budget's doing.
+    assert watch.bus.summary() == [("budget.hard_cap", "hard", 0)]
+    watch.bus.told.clear()
+    watch.spend(5 * USD)
+    ask(6 * USD)
+    assert watch.bus.summary() == [("budget.hard_cap", "hard", 10 * USD)]
+
+
 def test_a_refusal_that_can_not_be_marked_is_one_all_the_same(watch: Watch) -> None:
     put_budget(watch.desk, APP)
 
@@ -283,7 +309,9 @@ def test_a_message_that_was_not_taken_comes_again(watch: Watch) -> None:
     watch.bus.broken = False
     watch.follow(record)
     assert len(watch.bus.told) == 1
-    assert marker_key(decode_marker(marker)) == budget_keys.alert_marker(NAMESPACE, APP, TODAY, "cost", "80", 10 * USD)
+    assert marker_key(decode_marker(marker)) == budget_keys.alert_marker(
+        NAMESPACE, APP, TODAY, "cost", "80", 10 * USD, ledger.first_epoch
+    )
 
 
 def test_what_is_not_about_budgets_is_left_out(watch: Watch) -> None:
@@ -304,6 +332,47 @@ def test_the_defaults_and_a_purged_namespace_are_left_alone(watch: Watch) -> Non
     watch.tenants.inactive.add(NAMESPACE)
     watch.spend(10 * USD)
     assert watch.percents() == []
+
+
+def made_anew(watch: Watch, first_epoch: int) -> None:
+    """The entity was removed and is there again, with a budget as before."""
+    watch.desk.clock.advance(1_000)
+    put_budget(watch.desk, APP, replace(SOFT, enforcement=Enforcement.HARD))
+    ledger = ledger_of(watch.desk.store.inner)
+    item = encode_ledger(replace(ledger, first_epoch=first_epoch, epoch=first_epoch))
+    watch.desk.store.inner.put({"Item": item}, repeatable=True)
+
+
+def test_the_budget_of_an_entity_that_was_made_anew_is_told_of_as_well(watch: Watch) -> None:
+    for first_epoch in (7, 8):
+        made_anew(watch, first_epoch)
+        watch.bus.told.clear()
+        watch.spend(10 * USD)
+        watch.alerts.refused([(ledger_of(watch.desk.store.inner), Violation(DAY_COST, 10 * USD, 10 * USD, 0, 5))])
+        watch.pass_on()
+        assert watch.bus.summary() == [("budget.soft_cap", "100", 10 * USD), ("budget.hard_cap", "hard", 10 * USD)]
+
+
+def test_of_an_earlier_one_an_app_is_shown_nothing(watch: Watch) -> None:
+    made_anew(watch, 7)
+    earlier = ledger_of(watch.desk.store.inner)
+    watch.spend(8 * USD)
+    made_anew(watch, 8)
+    since_ms = watch.desk.clock.now_ms
+
+    def shown(since_ms: int) -> list[str]:
+        return [alert.percent for alert in watch.alerts.of(NAMESPACE, APP, PageRequest(10), since_ms).items]
+
+    assert (shown(0), shown(since_ms)) == (["80"], [])
+    # What the stream tells late of the earlier one is not the new one's either.
+    watch.alerts.refused([(earlier, Violation(DAY_COST, 10 * USD, 10 * USD, 0, 5))])
+    assert shown(since_ms) == []
+    watch.spend(8 * USD)
+    assert (shown(0), shown(since_ms)) == (["hard", "80", "80"], ["80"])
+    # The ledger may have stayed while the entity was gone: calls held something.
+    assert shown(watch.desk.clock.now_ms + 1) == []
+    watch.desk.store.inner.delete({"Key": {**budget_keys.ledger(NAMESPACE, APP).attributes}})
+    assert (len(shown(0)), shown(since_ms)) == (3, [])
 
 
 def test_alerts_of_an_entity_are_listed_the_latest_period_first(watch: Watch) -> None:

@@ -11,14 +11,18 @@ from sluice.core.errors import Ambiguous, IdTaken, InUse, InvalidRequest, NotFou
 from sluice.core.identity import Role
 from sluice.core.limits import Limit, Scope
 from sluice.core.orgs import AppChange, AppSettings, EntityRole, OrgChange
+from sluice.core.period import local_day
 from sluice.edge.etags import app_etag, app_if_match
 from sluice.repository import keys
 from sluice.repository.orgs import Org
 from sluice.repository.revocations import decode_mark
+from sluice.repository.sticky import STICKY_STATE, Override, StickyName, override_set
 from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
 from sluice.services.listing import PageRequest
 from sluice.services.orgs import OrgPath
+from sluice.services.zones import ZoneCalendar
+from sluice.shell import new_token
 from tests.fakes import FakeClock
 from tests.integration.conftest import Host
 from tests.integration.provisioning import Provider, meanwhile, start_provider
@@ -26,6 +30,7 @@ from tests.integration.tenants import OPERATOR, Crash, raw_items
 from tests.integration.test_jobs import raising
 
 ACME = OrgPath("acme")
+DAY_MS = 86_400_000
 BOT = AppChange(name="Bot")
 RPM = {"rpm": Limit(60, 60, 60, 60)}
 
@@ -208,6 +213,24 @@ def test_an_app_goes_with_all_that_it_has(provider: Provider, org: Org, dynamodb
     assert again.created
     assert again.app.client_id != done.app.client_id
     assert not provider.opens(again.app.client_id, str(done.client_secret))
+
+
+def test_an_app_begins_without_what_was_selected_for_an_earlier_one(
+    provider: Provider, org: Org, clock: FakeClock
+) -> None:
+    """What an override is for goes with the app; another app's selection stays where it is."""
+    provider.apps.put(ACME, "bot", BOT, author=OPERATOR)
+    for app in ("bot", "bot-2"):
+        for day_at_ms in (clock.now_ms - DAY_MS, clock.now_ms):
+            day = local_day(org.settings.zones, day_at_ms, ZoneCalendar())
+            override = Override("small", "big is down", "client-7", day.ends_ms)
+            name = StickyName(org.namespace, app, day)
+            provider.store.inner.transact([override_set(name, override, None, clock.now_ms)], new_token())
+    provider.apps.put(ACME, "bot", AppChange(name="Bot 2"), author=OPERATOR)
+    assert len(provider.kinds(STICKY_STATE)) == 4
+    provider.apps.delete(ACME, "bot", author=OPERATOR)
+    provider.apps.put(ACME, "bot", BOT, author=OPERATOR)
+    assert [item["entity_id"] for item in provider.kinds(STICKY_STATE)] == ["bot-2", "bot-2"]
 
 
 def test_the_buckets_of_an_app_go_with_it(provider: Provider, org: Org, host: Host) -> None:

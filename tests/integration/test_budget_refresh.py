@@ -7,21 +7,23 @@ from typing import Any
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from sluice.core.budget import Amounts, LedgerChange, Periods, Span, Used
+from sluice.core.budget import DEFAULTS, Amounts, LedgerChange, Periods, Span, Used
 from sluice.core.errors import Ambiguous, NotFound, Unavailable
 from sluice.core.metering import CallStatus
 from sluice.core.pricing import TokenKind
+from sluice.repository import budget_keys, money_keys
 from sluice.repository.jobs import Job, JobState
 from sluice.repository.ledger_items import encode_ledger
 from sluice.repository.ledgers import change_ledger
 from sluice.repository.retries import Retries
 from sluice.repository.store import Applied, DynamoStore
-from sluice.services import budget_refresh
+from sluice.services import budget_refresh, callers
 from sluice.services.budget_refresh import REFRESH_BUDGETS, BudgetRefreshes, RefreshBudgets
+from sluice.services.callers import CallerWalk
 from sluice.services.counted import CountedEntities
 from sluice.services.effects import Effects
 from sluice.services.jobs import Jobs
-from sluice.services.ledger_book import LedgerBook
+from sluice.services.ledger_book import CACHE_MS, LedgerBook
 from sluice.services.settings import SettingsCache
 from sluice.shell import new_token
 from tests.fakes import CountingMeter, FakeClock, never_random
@@ -40,6 +42,7 @@ from tests.integration.metering_desks import (
 )
 from tests.recording import RecordingStore
 
+AS_DEPLOYED = money_keys.EVENT_PARTITIONS
 NONE = {"cost_usd_micros": 0, "tokens": 0, "executions": 0, "errors": 0}
 
 
@@ -78,6 +81,17 @@ class Refresher:
         self.desk.store.inner.put({"Item": encode_ledger(spoilt)}, repeatable=True)
 
 
+def set_partitions(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for module in (money_keys, budget_refresh):
+        monkeypatch.setattr(module, "EVENT_PARTITIONS", count)
+
+
+@pytest.fixture(autouse=True)
+def few_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh asks each partition of each caller and day."""
+    set_partitions(monkeypatch, 2)
+
+
 @pytest.fixture
 def desk(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> MeteringDesk:
     store = DynamoStore(dynamodb, table, Retries(clock.advance, lambda _below: 0, CountingMeter()))
@@ -94,7 +108,9 @@ def start(desk: MeteringDesk) -> Callable[[], Refresher]:
         effects = Effects(desk.clock, never_random, new_token, CountingMeter())
         settings, jobs = SettingsCache(store, desk.clock), Jobs(store, effects)
         book = LedgerBook(store, settings, effects, desk.clock)
-        work = {REFRESH_BUDGETS: RefreshBudgets(store, book, settings, CountedEntities(store), effects)}
+        work = {
+            REFRESH_BUDGETS: RefreshBudgets(store, book, CallerWalk(store, settings, CountedEntities(store)), effects)
+        }
         return Refresher(desk, store, jobs, BudgetRefreshes(store, jobs), work)
 
     return start
@@ -113,6 +129,15 @@ def test_right_counters_stay_as_they_are(desk: MeteringDesk, refresher: Refreshe
     assert job.result == {"ledgers": 1, "difference": {"day": NONE, "month": NONE}}
     after = ledger_of(desk.store.inner)
     assert (after.standing, after.epoch, after.refresh_id) == (before.standing, before.epoch + 1, None)
+
+
+def test_every_partition_is_asked(desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_partitions(monkeypatch, AS_DEPLOYED)
+    for number in range(40):
+        desk.submit(request_id=f"request-{number}")
+    refresher.spoil()
+    refresher.refreshed()
+    assert spent(ledger_of(desk.store.inner)) == 40 * COST
 
 
 def test_executions_errors_and_cost_have_one_definition(desk: MeteringDesk, refresher: Refresher) -> None:
@@ -156,6 +181,36 @@ def test_events_of_every_caller_count(desk: MeteringDesk, refresher: Refresher) 
     assert (job.result["ledgers"], job.result["differing"]) == (2, 2)
     assert spent(ledger_of(desk.store.inner, APP)) == 2 * COST
     assert spent(ledger_of(desk.store.inner, ORG)) == 3 * COST
+
+
+def test_callers_are_walked_in_bounded_steps(
+    desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "CALLERS_MAX", 1)
+    desk.submit()
+    desk.submit(AS_ORG, request_id="by-org", entity=APP)
+    refresher.spoil()
+    refresher.refreshed()
+    assert spent(ledger_of(desk.store.inner)) == 2 * COST
+
+
+def test_events_of_a_ledger_that_was_removed_stay_its_own(desk: MeteringDesk, refresher: Refresher) -> None:
+    """The next ledger of the same entity has never counted them."""
+    desk.submit()
+    refresher.refreshed()
+    desk.submit(request_id="after-a-refresh")
+    inner = desk.store.inner
+    inner.delete({"Key": {**budget_keys.ledger(NAMESPACE, APP).attributes}})
+    desk.clock.advance(1_000)
+    # Whoever reports makes it anew, by the defaults.
+    put_budget(desk, DEFAULTS, COUNTED)
+    desk.clock.advance(CACHE_MS)
+    desk.submit(request_id="of-the-next")
+    refresher.spoil()
+    refresher.refreshed()
+    ledger = ledger_of(inner)
+    assert (spent(ledger), spent(ledger, Span.MONTH)) == (COST, COST)
+    assert ledger.first_epoch > 10**18
 
 
 def test_all_go_in_groups(desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +264,8 @@ def test_a_beginning_that_broke_off_goes_on_in_the_periods_of_its_copy(
     desk.submit()
     refresher.spoil()
 
-    def break_off(verb: str, request: Any) -> None:
-        if verb == "query" and ":apps" in request["ExpressionAttributeValues"]:
+    def break_off(verb: str, _request: Any) -> None:
+        if verb in {"put", "update"} and ledger_of(desk.store.inner).refresh_id is not None:
             raise Unavailable("x")
 
     job = refresher.refreshes.start(NAMESPACE, APP)

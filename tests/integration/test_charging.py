@@ -8,7 +8,7 @@ import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from sluice.core.budget import DEFAULTS, Amounts, Enforcement, LedgerChange, OwnBudget, Periods, Span
-from sluice.core.errors import SluiceError
+from sluice.core.errors import InvalidLease, SluiceError
 from sluice.core.holds import HoldState
 from sluice.core.metering import CallStatus
 from sluice.core.pricing import TokenKind
@@ -19,6 +19,7 @@ from sluice.repository.ledger_items import encode_ledger
 from sluice.repository.ledgers import asked, change_ledger, change_terms, with_terms
 from sluice.repository.retries import Retries
 from sluice.repository.store import Applied, DynamoStore
+from sluice.services.judging import Reporter
 from sluice.services.metering import Counted
 from tests.fakes import CountingMeter, FakeClock
 from tests.integration.ledger_desks import (
@@ -36,6 +37,7 @@ from tests.integration.ledger_desks import (
 from tests.integration.metering_desks import (
     APP,
     AS_APP,
+    AS_ORG,
     COST,
     DAY_MS,
     HOUR_MS,
@@ -320,6 +322,24 @@ def test_a_budget_that_was_removed_still_gets_its_hold_back(desk: MeteringDesk) 
     assert isinstance(desk.store.inner.update(change_terms(seen, gone), repeatable=True), Applied)
     desk.submit(lease=lease, **_cost(12_000))
     assert (used(ledger_of(desk.store.inner, ORG)), held(ledger_of(desk.store.inner, ORG))) == (12_000, 0)
+
+
+@pytest.mark.parametrize("reporter", [AS_APP, AS_ORG])
+def test_an_entity_that_was_removed_meanwhile_is_charged_to_those_above_it(
+    desk: MeteringDesk, reporter: Reporter
+) -> None:
+    """Nobody gets rid of what a call took by removing who made it."""
+    put_budget(desk, APP)
+    lease = replace(take_hold(desk, RESERVED, APP, chain=("user-1", APP)), entity="user-1")
+    desk.entities.delete(NAMESPACE, "user-1")
+    later = desk.elsewhere()
+    counted = later.submit(reporter, entity="user-1", lease=lease, **_cost(12_000))
+    assert (counted.event.chain, counted.event.app, counted.event.cost_usd_micros) == (("user-1", APP), APP, 12_000)
+    assert (used(ledger_of(desk.store.inner)), held(ledger_of(desk.store.inner))) == (12_000, 0)
+    assert (desk.used().requests, desk.entity("user-1")) == (1, None)
+    # Another app's lease says nothing to whoever it does not concern; and without a hold nobody knows whom to charge.
+    with pytest.raises(InvalidLease):
+        later.submit(replace(AS_APP, entity=OTHER_APP, within=OTHER_APP), entity="user-1", lease=lease, request_id="x")
 
 
 def test_no_call_is_counted_before_it_was_admitted(desk: MeteringDesk) -> None:

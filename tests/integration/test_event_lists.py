@@ -21,7 +21,7 @@ from sluice.repository.events import UsageEvent, put_event
 from sluice.repository.items import Entity
 from sluice.repository.money_keys import EVENT_PARTITIONS
 from sluice.repository.retries import Retries
-from sluice.repository.store import Applied, DynamoStore
+from sluice.repository.store import Applied, DynamoStore, Store
 from sluice.repository.totals import write_total
 from sluice.services import event_lists
 from sluice.services.counted import CountedEntities
@@ -33,13 +33,17 @@ from sluice.services.settings import SettingsCache
 from sluice.services.signing import Signer
 from sluice.shell import new_token
 from tests.fakes import CountingMeter, FakeClock, never_random
+from tests.integration.metering_desks import AS_APP, AS_ORG, MeteringDesk
+from tests.integration.metering_desks import SETTINGS as METERING_SETTINGS
 from tests.integration.summing_desks import BY_APP, CHAT, NAMESPACE, ORG, SEARCH, TODAY, YESTERDAY
 from tests.recording import RecordingStore
-from tests.tenancy import FixedKeys, tenant_items
+from tests.tenancy import MADE_AT_MS, FixedKeys, tenant_items
 
 USER, OTHER_USER, OF_ORG = "user-1", "stranger", "robot"
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
+# The local day of MADE_AT_MS, on which orgs and apps of tests are made.
+MADE_ON = "20231114"
 
 
 @dataclass
@@ -89,10 +93,15 @@ class EventDesk:
         return event.request_id
 
     def page(
-        self, entity: str, limit: int = 100, cursor: str | None = None, since_ms: int = 0, day: str | None = TODAY
+        self,
+        entity: str,
+        limit: int = 100,
+        cursor: str | None = None,
+        day: str | None = TODAY,
+        within: str | None = None,
     ) -> tuple[list[str], str | None]:
         number = None if day is None else day_number(day)
-        listed = self.lists.of(NAMESPACE, entity, number, PageRequest(limit, cursor), since_ms)
+        listed = self.lists.of(NAMESPACE, entity, number, PageRequest(limit, cursor), within)
         times = [event.occurred_at_ms for event in listed.items]
         assert times == sorted(times)
         assert len(listed.items) <= limit
@@ -110,11 +119,16 @@ class EventDesk:
         raise AssertionError("the pages do not end")
 
 
-@pytest.fixture
-def desk(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> EventDesk:
-    store = RecordingStore(DynamoStore(dynamodb, table, Retries(lambda _ms: None, never_random, CountingMeter())))
-    for item in tenant_items(NAMESPACE, ORG, CHAT, SEARCH, settings=BY_APP):
-        store.inner.put({"Item": item}, repeatable=True)
+class TickingClock(FakeClock):
+    """A millisecond later whenever it is looked at."""
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+def opened(inner: Store, clock: FakeClock) -> EventDesk:
+    store = RecordingStore(inner)
     lists = EventLists(
         store,
         Cursors(Signer(FixedKeys())),
@@ -123,7 +137,14 @@ def desk(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> EventDesk:
         CountedEntities(store),
         clock,
     )
-    made = EventDesk(store, clock, lists)
+    return EventDesk(store, clock, lists)
+
+
+@pytest.fixture
+def desk(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> EventDesk:
+    made = opened(DynamoStore(dynamodb, table, Retries(lambda _ms: None, never_random, CountingMeter())), clock)
+    for item in tenant_items(NAMESPACE, ORG, CHAT, SEARCH, settings=BY_APP):
+        made.store.inner.put({"Item": item}, repeatable=True)
     for entity, parent in ((USER, CHAT), (OTHER_USER, SEARCH), (OF_ORG, ORG)):
         made.put_entity(entity, parent)
     return made
@@ -287,15 +308,60 @@ def test_an_entity_that_finds_another_place_ends_its_list(desk: EventDesk, clock
     assert desk.page(USER, 2, cursor) == ([], None)
 
 
-def test_nothing_from_before_an_entity_was_the_callers(desk: EventDesk, clock: FakeClock) -> None:
-    desk.report(CHAT, USER, CHAT, (USER, CHAT, ORG))
-    desk.report(ORG, USER, CHAT, (USER, CHAT, ORG))
-    clock.advance(MINUTE_MS)
-    since_ms = clock.now_ms
-    later = [desk.report(caller, USER, CHAT, (USER, CHAT, ORG)) for caller in (CHAT, ORG)]
-    assert len(desk.all(USER)) == len(desk.all(CHAT)) == 4
-    assert desk.all(USER, since_ms=since_ms) == sorted(later)
-    assert desk.all(CHAT, since_ms=since_ms) == sorted(later)
+def test_an_app_sees_nothing_from_before_it_was_made(desk: EventDesk) -> None:
+    """Another app may have had its id."""
+    before = [
+        desk.report(caller, about, CHAT, (about, ORG), received_at_ms=MADE_AT_MS - 1)
+        for caller in (CHAT, ORG)
+        for about in (CHAT, USER)
+    ]
+    later = {
+        about: [desk.report(caller, about, CHAT, (about, ORG), received_at_ms=MADE_AT_MS) for caller in (CHAT, ORG)]
+        for about in (CHAT, USER)
+    }
+    assert desk.all(USER, within=CHAT) == sorted(later[USER])
+    assert desk.all(CHAT, within=CHAT) == sorted([*later[USER], *later[CHAT]])
+    assert len(desk.all(CHAT)) == len(before) + 4
+
+
+def test_an_app_sees_the_reports_that_made_its_entities_known(dynamodb: DynamoDBClient, table: str) -> None:
+    """They came in before the entity was made; and calls may be told of that were before the app was made."""
+    clock = TickingClock()
+    store = DynamoStore(dynamodb, table, Retries(lambda _ms: None, never_random, CountingMeter()))
+    metering = MeteringDesk.opened(store, clock).found(METERING_SETTINGS)
+    clock.now_ms = MADE_AT_MS + MINUTE_MS
+    for number, reporter in enumerate((AS_APP, AS_ORG)):
+        newcomer = f"newcomer-{number}"
+        occurred_at_ms = MADE_AT_MS - MINUTE_MS + number
+        metering.submit(reporter, request_id=newcomer, entity=newcomer, occurred_at_ms=occurred_at_ms)
+        made, event = metering.entity(newcomer), metering.event(newcomer, reporter.entity, MADE_ON)
+        assert made is not None
+        assert event is not None
+        assert event.received_at_ms < made.created_at_ms
+    desk = opened(store, clock)
+    assert desk.all("newcomer-0", day=MADE_ON, within=CHAT) == ["newcomer-0"]
+    assert desk.all(CHAT, day=MADE_ON, within=CHAT) == ["newcomer-0"]
+    assert desk.all("newcomer-1", day=MADE_ON) == ["newcomer-1"]
+
+
+def test_an_app_sees_nothing_of_an_entity_from_when_it_was_another_apps(desk: EventDesk, clock: FakeClock) -> None:
+    """Neither in its org's reports nor in those of the other app, also while it is remembered to stand there."""
+    desk.report(SEARCH, OTHER_USER, SEARCH, (OTHER_USER, SEARCH, ORG))
+    desk.report(ORG, OTHER_USER, SEARCH, (OTHER_USER, SEARCH, ORG))
+    assert len(desk.all(OTHER_USER)) == 2
+    desk.store.inner.delete({"Key": {**keys.entity(NAMESPACE, OTHER_USER).attributes}})
+    desk.put_entity(OTHER_USER, CHAT)
+    own = [desk.report(caller, OTHER_USER, CHAT, (OTHER_USER, CHAT, ORG)) for caller in (CHAT, ORG)]
+    assert desk.all(OTHER_USER, within=CHAT) == sorted(own)
+    clock.advance(CACHE_MS)
+    assert desk.all(OTHER_USER, within=CHAT) == sorted(own)
+
+
+def test_an_app_that_is_gone_sees_nothing(desk: EventDesk) -> None:
+    desk.all(USER, within=CHAT)
+    desk.store.inner.delete({"Key": {**keys.entity(NAMESPACE, CHAT).attributes}})
+    with pytest.raises(NotFound):
+        desk.page(USER, within=CHAT)
 
 
 def test_nobody_whom_nobody_knows(desk: EventDesk) -> None:
@@ -309,9 +375,22 @@ def test_a_cursor_is_good_for_its_own_list_only(desk: EventDesk) -> None:
         desk.report(CHAT, USER, CHAT, (USER, CHAT, ORG))
     _, cursor = desk.page(CHAT, 1)
     assert cursor is not None
-    for entity, day in ((USER, TODAY), (ORG, TODAY), (CHAT, YESTERDAY)):
+    for entity, day in ((USER, TODAY), (ORG, TODAY), (CHAT, YESTERDAY), (ORG, None)):
         with pytest.raises(InvalidRequest, match="cursor"):
             desk.page(entity, 1, cursor, day=day)
+    assert desk.page(CHAT, 1, cursor, day=TODAY) == desk.page(CHAT, 1, cursor, day=None)
+
+
+@pytest.mark.parametrize("entity", [CHAT, ORG])
+def test_a_list_that_began_before_midnight_ends_after_it(desk: EventDesk, clock: FakeClock, entity: str) -> None:
+    expected = sorted(desk.report(CHAT, CHAT, CHAT, (CHAT,)) for _ in range(3))
+    found, cursor = desk.page(entity, 2, day=None)
+    clock.advance(DAY_MS)
+    desk.report(CHAT, CHAT, CHAT, (CHAT,), day="20270116")
+    while cursor is not None:
+        more, cursor = desk.page(entity, 2, cursor, day=None)
+        found += more
+    assert sorted(found) == expected
 
 
 def test_the_longest_ids_make_cursors_that_are_accepted(desk: EventDesk) -> None:

@@ -1,7 +1,7 @@
 """Holds when answers are lost, late or refused: put once, freed once, and never a second one."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -9,7 +9,10 @@ from sluice.core.budget import NOTHING, Amounts
 from sluice.core.errors import Ambiguous, Contended, SluiceError, Unavailable
 from sluice.core.holds import HoldState
 from sluice.core.lease import Lease
+from sluice.repository.ledger_items import encode_ledger
 from sluice.repository.retries import ATTEMPTS_MAX, LOST_ANSWERS_MAX, Retries
+from sluice.repository.store import Committed
+from sluice.shell import new_token
 from tests.fakes import CountingMeter, FakeClock
 from tests.integration.holding_desks import APP, CHAIN, EVENING_MS, USER, HoldDesk, hard
 from tests.integration.test_holding import once
@@ -114,6 +117,29 @@ def test_what_arrives_when_it_was_given_up_is_one_hold(fated: Fated) -> None:
     # The image is behind, and the table decides.
     fated.desk.take(LIMIT - 10)
     assert [fated.desk.used(entity) for entity in CHAIN] == [LIMIT] * 3
+
+
+def test_what_was_given_up_and_arrived_is_what_is_told(fated: Fated) -> None:
+    """It was refused, another was drawn, and what was in its way is gone again when it comes a second time."""
+    desk = fated.desk
+    seen, at_ms, sent = desk.ledger(), desk.clock.now_ms, []
+
+    def arrive(verb: str, request: Any) -> None:
+        if verb == "transact":
+            sent.append(request)
+            desk.clock.advance(1_000)
+        if len(sent) == 2:
+            desk.store.before = None
+            desk.store.inner.put({"Item": encode_ledger(seen)}, repeatable=True)
+            assert isinstance(desk.store.inner.transact(sent[0], new_token()), Committed)
+
+    desk.revise(USER, hard(LIMIT + 1))
+    desk.store.before = arrive
+    admission = desk.take(10)
+    assert fated.books() == (1, [TEN] * 3)
+    assert admission.hold == desk.find_hold(admission)
+    assert admission.hold is not None
+    assert (admission.hold.taken_at_ms, desk.consumed()) == (at_ms, 1)
 
 
 def test_one_that_arrives_at_a_full_budget_is_refused(fated: Fated) -> None:

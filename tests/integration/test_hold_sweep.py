@@ -14,18 +14,20 @@ from sluice.core.signals import Signal
 from sluice.repository import budget_keys, schema
 from sluice.repository.ledgers import change_ledger, changed_ledger
 from sluice.repository.retries import Retries
+from sluice.repository.shapes import UnknownShape
 from sluice.repository.store import Applied, DynamoStore, Page
 from sluice.repository.sweeps import SweepCursor, decode_cursor
+from sluice.repository.wire import Item
 from sluice.services.effects import Effects
 from sluice.services.freeing import Freeing
 from sluice.services.hold_book import HoldBook
-from sluice.services.hold_sweep import FIRST_BACK_MINUTES, GRACE_MS, MINUTE_MS, SETTLED_MS, HoldSweep, SweepRun
+from sluice.services.hold_sweep import GRACE_MS, MINUTE_MS, SETTLED_MS, YOUNG_MINUTES, HoldSweep, SweepRun
 from sluice.services.ledger_book import LedgerBook
 from sluice.services.settings import SettingsCache
 from sluice.shell import new_token
 from tests.fakes import CountingMeter, FakeClock, never_random
 from tests.integration.ledger_desks import held, hold_of, ledger_of, put_budget, take_hold, used
-from tests.integration.metering_desks import APP, DAY_MS, NAMESPACE, ORG, SETTINGS, MeteringDesk
+from tests.integration.metering_desks import APP, DAY_MS, HOUR_MS, NAMESPACE, ORG, SETTINGS, MeteringDesk
 from tests.recording import RecordingStore
 
 RESERVED = Amounts(16_500, 4_000, 1)
@@ -227,7 +229,9 @@ def test_without_time_the_rest_waits_and_shows_as_lag(desk: MeteringDesk, sweepe
     sweeper.run()
     for number in range(3):
         take_hold(desk, RESERVED, lease_id=f"lease-{number}")
-    desk.clock.advance(LEASE_MS + GRACE_MS + 30_000)
+    desk.clock.advance(LEASE_MS)
+    sweeper.run()
+    desk.clock.advance(GRACE_MS + 30_000)
 
     def no_time() -> bool:
         return sweeper.store.calls.count("transact") >= 1
@@ -283,7 +287,7 @@ def test_the_first_run_looks_back_a_little(desk: MeteringDesk, sweeper: Sweeper,
     sweeper.store.before = first
     sweeper.run()
     assert sweeper.cursor().minute == desk.clock.now_ms // MINUTE_MS - SETTLED_MS // MINUTE_MS
-    assert FIRST_BACK_MINUTES * MINUTE_MS > SETTLED_MS
+    assert YOUNG_MINUTES * MINUTE_MS > SETTLED_MS
 
 
 def test_a_table_out_of_reach_stops_nobody_else(desk: MeteringDesk, sweeper: Sweeper) -> None:
@@ -304,7 +308,7 @@ def test_one_part_of_the_index_out_of_reach_is_not_passed(desk: MeteringDesk, sw
     run = sweeper.run()
     assert len(run.failures) == 1
     assert run.lag_s > 0
-    assert sweeper.cursor().minute == desk.clock.now_ms // MINUTE_MS - FIRST_BACK_MINUTES
+    assert sweeper.cursor().minute == desk.clock.now_ms // MINUTE_MS - YOUNG_MINUTES
 
 
 def test_an_item_that_nobody_understands_keeps_nobody_from_the_others(desk: MeteringDesk, sweeper: Sweeper) -> None:
@@ -316,6 +320,77 @@ def test_an_item_that_nobody_understands_keeps_nobody_from_the_others(desk: Mete
     desk.clock.advance(LEASE_MS + GRACE_MS)
     run = sweeper.run()
     assert (run.expired, len(run.failures)) == (1, 1)
+
+
+def spoil(desk: MeteringDesk, lease_id: str) -> Item:
+    """Leaves a hold that this release does not understand, and returns the one that was there."""
+    item = desk.store.inner.get(budget_keys.hold(NAMESPACE, lease_id), consistent=True)
+    assert item is not None
+    desk.store.inner.put({"Item": {**item, "state": "strange"}}, repeatable=True)
+    return item
+
+
+def after_minutes(sweeper: Sweeper, minutes: int) -> Callable[[], bool]:
+    """Out of time once so many minutes of the index were looked at."""
+    most = sweeper.store.calls.count("query") + minutes * budget_keys.HOLD_PARTITIONS
+    return lambda: sweeper.store.calls.count("query") >= most
+
+
+def test_a_hold_that_can_never_be_ended_keeps_no_newer_one(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    """However long it stands there, and however little time a run has."""
+    sweeper.run()
+    take_hold(desk, RESERVED)
+    spoil(desk, "lease-1")
+    cursor_ends = (desk.clock.now_ms + LEASE_MS) // MINUTE_MS
+    desk.clock.advance(HOUR_MS)
+    take_hold(desk, RESERVED, lease_id="lease-2")
+    desk.clock.advance(LEASE_MS + GRACE_MS)
+    run = sweeper.run(after_minutes(sweeper, YOUNG_MINUTES))
+    assert (run.expired, run.failures) == (1, ())
+    assert hold_of(desk.store.inner, "lease-2").state is HoldState.EXPIRED
+    # With more time the backlog is gone through, up to what can not be ended.
+    run = sweeper.run()
+    assert (run.expired, [type(failure) for failure in run.failures]) == (0, [UnknownShape])
+    assert sweeper.cursor().minute == cursor_ends
+
+
+def test_a_hold_that_can_never_be_ended_shows_as_lag(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    """Of its item nothing is believed: the minute under which the index has it counts."""
+    sweeper.run()
+    take_hold(desk, RESERVED)
+    spoil(desk, "lease-1")
+    desk.clock.advance(HOUR_MS // 2)
+    minute = (desk.clock.now_ms - HOUR_MS // 2 + LEASE_MS) // MINUTE_MS
+    run = sweeper.run()
+    assert run.lag_s == (desk.clock.now_ms - minute * MINUTE_MS - GRACE_MS) // 1000
+    assert sweeper.meter.counts[Signal.SWEEP_LAG_SECONDS] == run.lag_s
+    assert sweeper.meter.counts[Signal.SWEEP_FAILURES] == 1
+    assert not any(NAMESPACE in str(failure) or "lease-1" in str(failure) for failure in run.failures)
+
+
+def test_short_runs_come_to_all_of_a_long_backlog(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    """Though it begins with a hold that can never be ended, and no run sees more than a part."""
+    sweeper.run()
+    for number in range(3):
+        take_hold(desk, RESERVED, lease_id=f"lease-{number}")
+        desk.clock.advance(10 * MINUTE_MS)
+    spoil(desk, "lease-0")
+    desk.clock.advance(20 * MINUTE_MS)
+    runs = [sweeper.run(after_minutes(sweeper, YOUNG_MINUTES + 10)) for _ in range(5)]
+    assert sum(run.expired for run in runs) == 2
+    assert held(ledger_of(desk.store.inner)) == 16_500
+
+
+def test_a_hold_that_is_understood_again_is_ended(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    sweeper.run()
+    take_hold(desk, RESERVED)
+    item = spoil(desk, "lease-1")
+    desk.clock.advance(HOUR_MS // 2)
+    sweeper.run()
+    desk.store.inner.put({"Item": item}, repeatable=True)
+    assert sweeper.run().expired == 1
+    sweeper.run()
+    assert sweeper.cursor().minute == (desk.clock.now_ms - SETTLED_MS) // MINUTE_MS
 
 
 def test_a_ledger_that_is_gone_gets_nothing_back(desk: MeteringDesk, sweeper: Sweeper) -> None:

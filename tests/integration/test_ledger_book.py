@@ -83,7 +83,7 @@ class Process:
         """A ledger, with a budget of its own if one is given."""
         terms = effective_terms(own, None)
         ledger = replace(
-            new_ledger(NAMESPACE, entity, Periods.of_name("20260131"), terms, dv, self.clock.now_ms),
+            new_ledger(NAMESPACE, entity, Periods.of_name("20260131"), terms, dv, self.clock.now_ms, 0),
             limits_version=version,
         )
         ledger = ledger if own is None else asked(ledger, own)

@@ -6,8 +6,10 @@ import pytest
 
 from sluice.core.audit import Author
 from sluice.core.budget import (
+    DEFAULTS,
     NOTHING,
     Amounts,
+    Charge,
     Dimension,
     Enforcement,
     LedgerChange,
@@ -17,23 +19,26 @@ from sluice.core.budget import (
     Span,
     effective_terms,
 )
-from sluice.core.errors import InUse, NotFound
+from sluice.core.errors import Contended, Forbidden, InUse, NotFound
 from sluice.repository import budget_keys, keys
 from sluice.repository.ledger_items import Ledger, decode_ledger, encode_ledger, new_ledger
 from sluice.repository.ledgers import asked, change_ledger
 from sluice.repository.store import Applied
-from sluice.services.entities import EntityChange
+from sluice.services.entities import EntityChange, Place
 from tests.integration.audits import events, other_items
 from tests.integration.conftest import ENTITY, NAMESPACE, Host
 from tests.integration.test_limits import before_transact
+from tests.tenancy import tenant_items
 
 SOMEBODY = Author("client-7", "request-9")
 TODAY = Periods.of_name("20260131")
+NOON_MS = 1_769_860_800_000
+DAY_MS = 86_400_000
 OWN = OwnBudget({Slot(Span.DAY, Dimension.COST): 25}, Enforcement.HARD)
 
 
 def put_ledger(host: Host, held: Amounts = NOTHING, own: OwnBudget | None = OWN) -> None:
-    made = new_ledger(NAMESPACE, ENTITY, TODAY, effective_terms(own, None), 1, 1)
+    made = new_ledger(NAMESPACE, ENTITY, TODAY, effective_terms(own, None), 1, 1, 0)
     made = made if own is None else asked(made, own)
     made = replace(made, standing=made.standing.after(LedgerChange(held=held), TODAY))
     host.store.inner.put({"Item": encode_ledger(made)}, repeatable=True)
@@ -116,3 +121,80 @@ def test_what_is_held_of_an_entity_that_is_gone_stays_until_it_is_over(host: Hos
     assert ledger(host) is None
     with pytest.raises(NotFound):
         remove(host)
+
+
+# By an app: only what binds it is in the way.
+
+
+def remove_as_app(host: Host) -> None:
+    host.entities.delete(NAMESPACE, ENTITY, place=Place(within="app"))
+
+
+def spend(host: Host, executions: int = 1) -> None:
+    seen = ledger(host)
+    assert seen is not None
+    change = LedgerChange(charges=(Charge(TODAY, Amounts(5, 0, executions)),))
+    assert isinstance(host.store.inner.update(change_ledger(seen, TODAY, change, 1), repeatable=False), Applied)
+
+
+def put_defaults(host: Host, own: OwnBudget) -> None:
+    defaults = asked(new_ledger(NAMESPACE, DEFAULTS, TODAY, effective_terms(own, None), 0, 1, 0), own)
+    host.store.inner.put({"Item": encode_ledger(defaults)}, repeatable=True)
+
+
+def test_an_app_takes_an_entity_that_nobody_has_bound(host: Host) -> None:
+    put_ledger(host, own=None)
+    spend(host)
+    remove_as_app(host)
+    assert ledger(host) is None
+
+
+def test_a_budget_that_is_put_at_the_last_moment_is_in_an_apps_way(host: Host) -> None:
+    before_transact(host, lambda: put_ledger(host))
+    with pytest.raises(Forbidden, match="budget of its own"):
+        remove_as_app(host)
+    assert is_known(host)
+
+
+def test_what_is_spent_at_the_last_moment_is_in_an_apps_way(host: Host) -> None:
+    for item in tenant_items(NAMESPACE, NAMESPACE):
+        host.store.inner.put({"Item": item}, repeatable=True)
+    put_defaults(host, OWN)
+    put_ledger(host, own=None)
+    host.clock.now_ms = NOON_MS
+    before_transact(host, lambda: spend(host))
+    with pytest.raises(Forbidden, match="has spent"):
+        remove_as_app(host)
+    assert is_known(host)
+    # On the next day it begins anew in any case.
+    host.clock.advance(DAY_MS)
+    remove_as_app(host)
+    assert not is_known(host)
+
+
+def test_who_spends_all_the_time_is_not_removed_by_an_app(host: Host) -> None:
+    put_ledger(host, own=None)
+    host.store.before = lambda verb, _request: spend(host) if verb == "transact" else None
+    with pytest.raises(Contended):
+        remove_as_app(host)
+    host.store.before = None
+    assert is_known(host)
+
+
+def test_while_an_org_is_purged_its_app_takes_nothing_away(host: Host) -> None:
+    put_defaults(host, OWN)
+    put_ledger(host, own=None)
+    with pytest.raises(Forbidden, match="has spent"):
+        remove_as_app(host)
+
+
+def test_an_app_moves_nobody_out_of_a_budget(host: Host) -> None:
+    host.entities.put(NAMESPACE, "app", EntityChange())
+    host.entities.put(NAMESPACE, ENTITY, EntityChange(parent="app"))
+    host.entities.put(NAMESPACE, "user", EntityChange(parent=ENTITY))
+    put_ledger(host)
+    place = Place(below="app", within="app")
+    with pytest.raises(Forbidden, match="budget of its own"):
+        host.entities.put(NAMESPACE, "user", EntityChange(parent="app"), place=place)
+    host.store.inner.delete({"Key": {**budget_keys.ledger(NAMESPACE, ENTITY).attributes}})
+    assert host.entities.put(NAMESPACE, "user", EntityChange(parent="app"), place=place).entity.parent == "app"

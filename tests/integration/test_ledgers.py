@@ -60,7 +60,7 @@ def store(dynamodb: DynamoDBClient, table: str) -> DynamoStore:
 
 
 def made(store: DynamoStore, entity: str, terms: Terms) -> Ledger:
-    ledger = new_ledger(NAMESPACE, entity, FIRST, terms, 0, NOW_MS)
+    ledger = new_ledger(NAMESPACE, entity, FIRST, terms, 0, NOW_MS, 0)
     assert isinstance(store.put(put_ledger(ledger), repeatable=True), Applied)
     return ledger
 

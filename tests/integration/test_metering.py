@@ -639,10 +639,15 @@ def test_a_lease_that_was_adjusted_is_closed_as_it_is(desk: MeteringDesk, elsewh
     assert desk.used() == ONCE
 
 
-@pytest.mark.parametrize("lease", ["user-1", "stranger"])
-def test_a_lease_of_another_entity_is_refused(desk: MeteringDesk, lease: str) -> None:
+def test_a_call_is_of_whoever_has_its_lease(desk: MeteringDesk) -> None:
+    counted = desk.submit(lease=lease_of(desk.clock, "user-1"))
+    assert (counted.event.entity, counted.event.chain[0], counted.event.app) == ("user-1", "user-1", APP)
+
+
+@pytest.mark.parametrize(("lease", "named"), [("user-1", APP), (APP, "user-1"), ("stranger", None), ("stranger", APP)])
+def test_a_lease_of_another_entity_is_refused(desk: MeteringDesk, lease: str, named: str | None) -> None:
     with pytest.raises(InvalidLease):
-        desk.submit(lease=lease_of(desk.clock, lease))
+        desk.submit(lease=lease_of(desk.clock, lease), entity=named)
     with pytest.raises(InvalidLease):
         desk.submit(lease=replace(lease_of(desk.clock), namespace="elsewhere"))
     assert desk.event() is None

@@ -143,7 +143,7 @@ def test_what_is_wrong_with_one_does_not_touch_the_others(desk: MeteringDesk) ->
         report(request_id="early", occurred_at_ms=NOW_MS + 60_001),
         report(request_id="price", tokens={TokenKind.CACHE_READ: 1}),
         report(request_id="foreign", entity=OTHER_APP),
-        report(request_id="lease", lease=lease_of(desk.clock, "user-1")),
+        report(request_id="lease", entity=APP, lease=lease_of(desk.clock, "user-1")),
         report(request_id="used", status=CallStatus.ERROR),
         report(request_id="used"),
         report(request_id="good-2"),

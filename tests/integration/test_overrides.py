@@ -16,6 +16,7 @@ from sluice.core.errors import (
 from sluice.core.orgs import AppSettings
 from sluice.core.quotas import Mode
 from sluice.core.selection import Reason
+from sluice.core.timelines import From
 from sluice.repository.sticky import StickyName, override_set
 from sluice.repository.store import Committed, TransactOutcome
 from tests.fakes import FakeClock
@@ -77,6 +78,28 @@ class TestOverrides:
         assert selected(here) == ("premium", Reason.NORMAL, None, None)
         here.set_override("economy")
         here.clock.now_ms = here.day().ends_ms
+        assert selected(here) == ("premium", Reason.NORMAL, None, None)
+
+    def test_lasts_for_the_whole_day_also_where_a_change_of_the_zone_makes_it_longer(self, here: Selector) -> None:
+        """Unless somebody said when it ends."""
+        here.set_override("economy", entity=SEARCH)
+        here.set_override("standard", entity=SEARCH, until_ms=here.day().ends_ms)
+        here.set_override("standard", until_ms=here.day().ends_ms)
+        here.set_override("economy")
+        known = here.day()
+        changed = replace(SETTINGS, zones=(*SETTINGS.zones, From(known.ends_ms, "Pacific/Honolulu")))
+        here.change_org(changed)
+        here.clock.now_ms = known.ends_ms + HOUR_MS
+        longer = here.day(changed)
+        assert (longer.name, longer.ends_ms) == (known.name, known.ends_ms + 10 * HOUR_MS)
+        found = here.selection.select(NAMESPACE, CHAT)
+        assert (found.label, found.reason) == ("economy", Reason.OVERRIDE)
+        assert found.sticky.override is not None
+        assert found.sticky.override.until_ms == longer.ends_ms
+        assert selected(here, SEARCH)[0] == "premium"
+        here.clock.now_ms = longer.ends_ms - 1
+        assert selected(here)[1] is Reason.OVERRIDE
+        here.clock.now_ms = longer.ends_ms
         assert selected(here) == ("premium", Reason.NORMAL, None, None)
 
     def test_is_replaced_and_removed(self, here: Selector) -> None:

@@ -227,7 +227,7 @@ def counted(services: Services, *labels: str, minutes_ago: int = 2) -> list[Coun
     names = [CounterName(NAMESPACE, APP, label, today) for label in labels]
     for name in names:
         services.store.update(add_to_shard(name, 0, now_ms, Counters(7, requests=1), now_ms), repeatable=False)
-        marked = mark_due(name, now_ms // MINUTE_MS - minutes_ago, now_ms)
+        marked = mark_due(name, now_ms // MINUTE_MS - minutes_ago, now_ms - minutes_ago * MINUTE_MS)
         services.store.update(marked, repeatable=True)
     return names
 
@@ -253,7 +253,7 @@ def test_totals_come_before_jobs(
     services.jobs.start(TENANT, "looks", {})
     counts = run(module)
     assert (counts["totals"], counts["totals_left"], counts["steps"], seen) == (1, 0, 1, [7])
-    assert 180 <= counts["lag_s"] < 300
+    assert 240 <= counts["lag_s"] < 360
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
     (line,) = (line for line in metrics if "RollupLagSeconds" in line)
     assert (line["TotalsRolledUp"], line["RollupLagSeconds"]) == ([1.0], [float(counts["lag_s"])])

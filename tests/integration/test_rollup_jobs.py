@@ -4,7 +4,7 @@ import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from sluice.core.errors import NotFound, NoTotals, Unavailable
-from sluice.core.orgs import EntityRole
+from sluice.core.orgs import EntityRole, QuotaScope
 from sluice.core.timelines import From
 from sluice.repository import keys, money_keys
 from sluice.repository.counters import CounterName
@@ -18,6 +18,8 @@ from sluice.services.rollup_jobs import ROLLUP_ENTITY, SUM_TOTALS
 from sluice.shell import new_token
 from tests.fakes import FakeClock
 from tests.integration.summing_desks import (
+    BY_APP,
+    BY_ORG,
     CHAT,
     DAY_MS,
     NAMESPACE,
@@ -181,9 +183,9 @@ def test_an_entity_is_summed_up_on_demand(desk: SummingDesk) -> None:
     desk.use(2, label=STANDARD, day=YESTERDAY)
     desk.use_and_mark(100, entity=SEARCH)
     job = rolled_up(desk)
-    assert (job.state, job.kind, job.done) == (JobState.DONE, ROLLUP_ENTITY, 5)
-    # Two that have a total; of two labels and days that quotas name, all but the one that was summed up just now.
-    assert job.result == {"totals": 5, "written": 4, "unreadable": 0}
+    assert (job.state, job.kind, job.done) == (JobState.DONE, ROLLUP_ENTITY, 4)
+    # Two that have a total; of two labels and days that quotas name, two that were used and had none.
+    assert job.result == {"totals": 4, "written": 4, "unreadable": 0}
     assert desk.spent() == (7, 1)
     assert desk.spent(day="20261212") == (9, 1)
     assert desk.spent(label=STANDARD) == (1, 1)
@@ -209,7 +211,7 @@ def test_many_totals_take_several_steps(desk: SummingDesk, monkeypatch: pytest.M
     desk.clock.advance(DAY_MS)
     desk.run_jobs()
     done = desk.jobs.get(NAMESPACE, job.job_id)
-    assert (done.state, done.result) == (JobState.DONE, {"totals": 15, "written": 11, "unreadable": 0})
+    assert (done.state, done.result) == (JobState.DONE, {"totals": 11, "written": 11, "unreadable": 0})
     assert all(desk.spent(label=f"label-{number}") == (7, 1) for number in range(10))
     assert desk.spent(label="label-4", day=YESTERDAY) == (5, 1)
 
@@ -260,3 +262,107 @@ def test_beside_a_rollup_nothing_is_counted_twice(desk: SummingDesk) -> None:
     assert desk.jobs.get(NAMESPACE, job.job_id).state is JobState.DONE
     assert desk.spent() == (107, 2)
     assert desk.marks() == set()
+
+
+# On demand, of an org whose quotas count for each app: what it used is what its apps did.
+
+
+def apps_used(desk: SummingDesk, count: int) -> list[str]:
+    """Each app has a total with more in its shards, and one that was never marked."""
+    apps = [f"app-{number:02}" for number in range(count)]
+    desk.put_tenant(BY_APP, *apps)
+    for number, app in enumerate(apps):
+        desk.use_and_mark(10 + number, entity=app)
+        desk.use(100 + number, entity=app, label=STANDARD, day=YESTERDAY)
+    return apps
+
+
+def are_summed(desk: SummingDesk, apps: list[str]) -> bool:
+    return all(
+        (desk.spent(app), desk.spent(app, STANDARD, YESTERDAY)) == ((10 + number, 1), (100 + number, 1))
+        for number, app in enumerate(apps)
+    )
+
+
+def test_an_org_of_apps_is_summed_up_by_its_apps(desk: SummingDesk) -> None:
+    apps = apps_used(desk, 7)
+    desk.use_and_mark(3, entity=ORG)
+    desk.use_and_mark(5, entity="former")
+    job = rolled_up(desk, ORG)
+    assert are_summed(desk, apps)
+    assert desk.spent(entity=ORG) == (3, 1)
+    # It counts for the org, whoever it was.
+    assert desk.spent(entity="former") == (5, 1)
+    assert (job.state, job.done, job.total) == (JobState.DONE, 16, None)
+    assert job.result == {"totals": 16, "written": 16, "unreadable": 0}
+    assert len(desk.marks()) == 9
+
+
+def test_an_org_of_apps_takes_bounded_steps(desk: SummingDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each goes on where the last one left off, also in another process, and in whatever order they die."""
+    monkeypatch.setattr(rollup_jobs, "PAGE_TOTALS", 2)
+    apps = apps_used(desk, 5)
+    for number in range(5):
+        desk.use_and_mark(1, entity=apps[2], label=f"label-{number}")
+    job = desk.entity_rollups.start(NAMESPACE, ORG)
+    steps, most = 0, 0
+    while desk.jobs.get(NAMESPACE, job.job_id).is_open:
+        assert steps < 60
+        # Once in vain: it sums up, and dies before anybody learns of it.
+        desk.store.before = raising(Unavailable("x"), "put")
+        desk.run_jobs(steps=1)
+        desk.store.before = None
+        desk.store.taken_calls()
+        desk.elsewhere().run_jobs(steps=1)
+        desk.run_jobs(steps=1)
+        most = max(most, len(desk.store.taken_calls()))
+        steps += 1
+    assert are_summed(desk, apps)
+    assert all(desk.spent(apps[2], f"label-{number}") == (1, 1) for number in range(5))
+    assert steps > len(apps)
+    # An empty partition of the index each, a page, and two totals.
+    assert most <= 24
+
+
+def test_a_rollup_of_an_org_does_not_stop_at_an_app_that_is_removed(
+    desk: SummingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps = apps_used(desk, 4)
+    job = desk.entity_rollups.start(NAMESPACE, ORG)
+
+    def is_at_the_apps() -> bool:
+        return "apps" in (desk.jobs.get(NAMESPACE, job.job_id).cursor or {})
+
+    for _ in range(20):
+        if is_at_the_apps():
+            break
+        desk.run_jobs(steps=1)
+    assert is_at_the_apps()
+    desk.run_jobs(steps=1)
+    for app in apps[:2]:
+        desk.store.inner.delete({"Key": {**keys.app_settings(NAMESPACE, app).attributes}})
+    desk.run_jobs()
+    assert desk.jobs.get(NAMESPACE, job.job_id).state is JobState.DONE
+    assert desk.spent(apps[2], STANDARD, YESTERDAY) == (102, 1)
+    assert desk.spent(apps[3], STANDARD, YESTERDAY) == (103, 1)
+
+
+@pytest.mark.parametrize(("days_ago", "walks"), [(40, False), (10, True)])
+def test_apps_are_summed_up_if_they_counted_on_any_of_its_days(desk: SummingDesk, days_ago: int, walks: bool) -> None:
+    """Quotas count for the org as a whole since then."""
+    desk.put_tenant(BY_ORG)
+    since_ms = desk.day().starts_ms - days_ago * DAY_MS
+    desk.change_org(quota_scopes=(From(0, QuotaScope.APP), From(since_ms, QuotaScope.ORG)))
+    for entity in (CHAT, ORG):
+        desk.use_and_mark(7, entity=entity)
+    rolled_up(desk, ORG)
+    assert desk.spent(entity=ORG) == (7, 1)
+    assert desk.spent() == ((7, 1) if walks else (0, 0))
+
+
+def test_an_app_is_summed_up_alone(desk: SummingDesk) -> None:
+    apps = apps_used(desk, 2)
+    job = rolled_up(desk, apps[0])
+    assert are_summed(desk, apps[:1])
+    assert desk.spent(apps[1]) == (0, 0)
+    assert job.done == 2

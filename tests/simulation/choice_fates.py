@@ -4,6 +4,7 @@ Whoever chooses has settings of the last minute, and totals and a stand that are
 it is right by some of what could be read then.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -295,8 +296,10 @@ def _told(selection: Selection, world: World, entity: str) -> str | None:
     return told
 
 
-def _override(item: Any) -> tuple[str | None, int]:
-    return item.get("override_label"), item.get("override_until_ms", 0)
+def _override(item: Any) -> tuple[str | None, float]:
+    """And until when it holds on the day of the item."""
+    whole_day = item.get("override_whole_day", False)
+    return item.get("override_label"), math.inf if whole_day else item.get("override_until_ms", 0)
 
 
 def _begun_ms(world: World) -> dict[object, int]:

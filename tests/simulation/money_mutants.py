@@ -11,7 +11,7 @@ from sluice.repository.requests import TransactWrite
 from sluice.repository.retries import Retries, Transaction
 from sluice.repository.sticky import Override, move, override_set
 from sluice.repository.store import BATCH_KEYS_MAX, Store
-from sluice.repository.totals import DailyTotal, decode_total, remove_mark, total_key, write_total
+from sluice.repository.totals import MINUTE_MS, DailyTotal, decode_total, remove_mark, total_key, write_total
 from sluice.services import grounds, judging, overrides, rollup, selection, summing
 from sluice.services.judging import Judge
 from sluice.services.leases import Leases
@@ -25,6 +25,7 @@ _absent = event_absent
 _batch_get = SimulatedStore.batch_get
 _choose = choose
 _closing = Leases.closing
+_due_marks = Rollup._due
 _mark = Marking._mark
 _move = move
 _open = Judge.open
@@ -81,6 +82,7 @@ class _ReadLater(NamedTuple):
 
     total: DailyTotal
     store: Store
+    is_over: bool
 
     @property
     def minute(self) -> int:
@@ -91,7 +93,12 @@ class _ReadLater(NamedTuple):
 
 def _reads_the_mark_last(self: Rollup, one: Any, *arguments: Any) -> None:
     """The shards first, then the mark that is removed."""
-    _roll_up(self, cast("Any", _ReadLater(one.total, self._store)), *arguments)
+    _roll_up(self, cast("Any", _ReadLater(one.total, self._store, one.is_over)), *arguments)
+
+
+def _leaves_the_present_minute(self: Rollup, *arguments: Any) -> Any:
+    """What is used all the time always has a mark of it."""
+    return [one for one in _due_marks(self, *arguments) if one.is_over]
 
 
 def _goes_by_our_clock(self: Judge, reporter: Any, report: Any, now_ms: int) -> Any:
@@ -184,6 +191,12 @@ MONEY: Final = (
         "a rollup knows the shards", "metering", lambda: patch.object(SettingsCache, "org_now", _knows_the_org), 2_000
     ),
     Mutant("the mark is read last", "metering", lambda: patch.object(Rollup, "_roll_up", _reads_the_mark_last), 2_000),
+    Mutant(
+        "the present minute is left alone",
+        "metering",
+        lambda: patch.object(Rollup, "_due", _leaves_the_present_minute),
+    ),
+    Mutant("a mark goes in its minute", "metering", lambda: patch.object(rollup, "SETTLE_MS", -2 * MINUTE_MS)),
     Mutant("a call is of the day it came in", "metering", lambda: patch.object(Judge, "open", _goes_by_our_clock)),
     Mutant(
         "a rebuilt event has no condition",

@@ -4,6 +4,7 @@ Each item's records come in order, late, and at least once: a batch is cut where
 nobody learned how far the aggregator came. A third one reads stretches again that were handled, beside the others.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -15,7 +16,10 @@ from sluice.core.errors import Contended, Unavailable
 from sluice.repository.counters import COST_SHARD, CounterName
 from sluice.repository.keys import Key
 from sluice.repository.totals import DAILY_TOTAL, total_key
+from sluice.services.rollup import RollupRun
 from sluice.services.rollup_jobs import SUM_TOTALS
+from sluice.services.summing import OutOfTime
+from tests.simulation.faults import INDEX_LAG_MOST_MS
 from tests.simulation.money_hosts import APPS, ORG, Desk, money_of
 from tests.simulation.paces import MINUTE_MS, pace_of
 from tests.simulation.scenario import Violated
@@ -37,8 +41,9 @@ class Stream:
     """How far each lane was handled. `done`: what need not come again. `seen`: how much of the table's stream.
 
     `handled_ms`: since when the totals of a record need no other mark, by its number in the stream. `batches`: the
-    records of each, under the name that its writes are put down to. `runs`: when each run began, likewise. `loses`:
-    now and then a batch fails too often, and is gone for a day.
+    records of each, under the name that its writes are put down to. `runs`: when each run began, likewise.
+    `whole_runs`: when each began and ended that failed nowhere and had time for all it saw. `loses`: now and then a
+    batch fails too often, and is gone for a day.
     """
 
     lanes: list[list[StreamRecord]] = field(default_factory=lambda: [[] for _ in range(LANES)])
@@ -47,6 +52,7 @@ class Stream:
     handled_ms: dict[int, int] = field(default_factory=dict)
     batches: dict[Hashable, frozenset[int]] = field(default_factory=dict)
     runs: dict[Hashable, int] = field(default_factory=dict)
+    whole_runs: list[tuple[int, int]] = field(default_factory=list)
     loses: bool = False
 
     def follow(self, world: World) -> None:
@@ -122,16 +128,23 @@ def _roll_up(client: Client, turns: int) -> None:
     while client.done < turns:
         client.done += 1
         pace_of(world).wait(client)
-        _begin_run(world)
-        run = money_of(world).of(client).money.rollup.run(lambda: random.random() < 0.05)
-        _check_failures(run.failures)
+        _check_failures(_run(world, money_of(world).of(client), lambda: random.random() < 0.05).failures)
 
 
-def _begin_run(world: World) -> None:
+def _run(world: World, desk: Desk, out_of_time: OutOfTime) -> RollupRun:
+    begun_ms = _begin_run(world)
+    run = desk.money.rollup.run(out_of_time)
+    if not run.failures and not run.left:
+        stream_of(world).whole_runs.append((begun_ms, world.scheduler.now_ms))
+    return run
+
+
+def _begin_run(world: World) -> int:
     """What the fiber writes from now on is put down to it."""
     runs, fiber = stream_of(world).runs, world.scheduler.current
     fiber.cause = f"run {len(runs)}"
     runs[fiber.cause] = world.scheduler.now_ms
+    return world.scheduler.now_ms
 
 
 def _deliver_next(world: World, desk: Desk, lane: int, size: int, overlap: int = 0) -> bool:
@@ -187,8 +200,7 @@ def everything_is_rolled_up(world: World) -> None:
             raise Violated(f"records are left after {PEACEFUL_ROUNDS} rounds in peace")
         for _ in range(PEACEFUL_RUNS):
             world.scheduler.pause(MINUTE_MS)
-            _begin_run(world)
-            run = desk.money.rollup.run(lambda: False)
+            run = _run(world, desk, lambda: False)
             if run.failures:
                 raise Violated(f"a rollup failed in peace: {run.failures}")
             if not _due(world):
@@ -244,3 +256,27 @@ def marks_stay_until_summed(world: World) -> None:
                 }
                 if item.get("rev", 0) < len(handled | marked[record.key]):
                     raise Violated(f"a mark was removed, and not all are in the total that it was for: {record}")
+
+
+def whole_runs_leave_nothing_out(world: World) -> None:
+    """Whatever was marked when a run began, as far as the index told, is in the totals when it ends, unless it failed
+    or was cut. So with a run a minute no total is further behind, however steadily it is used."""
+    stream = stream_of(world)
+    marked_ms: dict[Key, list[int]] = defaultdict(list)
+    revisions: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+    for record in world.table.stream:
+        item: Any = record.new or record.old
+        if item["kind"] == COST_SHARD and record.sequence in stream.handled_ms:
+            name = CounterName(world.namespace, item["entity_id"], item["label"], item["day"])
+            marked_ms[total_key(name)].append(stream.handled_ms[record.sequence])
+        elif item["kind"] == DAILY_TOTAL:
+            revisions[record.key].append((record.created_ms, item.get("rev", 0)))
+    for key, times_ms in marked_ms.items():
+        times_ms.sort()
+        written = revisions[key]
+        for begun_ms, ended_ms in stream.whole_runs:
+            wanted = bisect_left(times_ms, begun_ms - INDEX_LAG_MOST_MS)
+            place = bisect_right(written, ended_ms, key=lambda one: one[0])
+            found = written[place - 1][1] if place else 0
+            if found < wanted:
+                raise Violated(f"a run from {begun_ms} to {ended_ms} left {wanted - found} writes out of {key}")

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from sluice.core.alerts import FORECAST, HARD, Alert
+from sluice.core.alerts import FORECAST, HARD, Alert, Whose
 from sluice.core.budget import Dimension, Slot, Span
 from sluice.core.errors import Unavailable
 from sluice.repository.alert_bus import EventsAndTopic, detail_of
 
-ALERT = Alert("ns", "a#b", "20270115", Slot(Span.DAY, Dimension.COST), "80", 10, 8)
+ALERT = Alert(Whose("ns", "a#b", 7), "20270115", Slot(Span.DAY, Dimension.COST), "80", 10, 8)
 
 
 class Aws:
@@ -56,7 +56,7 @@ def test_an_event_and_a_message_carry_the_same() -> None:
     assert (published["TopicArn"], published["Subject"]) == ("arn:topic", "budget.soft_cap")
     assert published["Message"] == entry["Detail"]
     assert json.loads(entry["Detail"]) == {
-        "id": "ns/BUDGET#a%23b#ALERT#20270115#cost#80#10",
+        "id": "ns/BUDGET#a%23b#ALERT#20270115#cost#80#10#7",
         "namespace": "ns",
         "entity": "a#b",
         "span": "day",
@@ -72,7 +72,7 @@ def test_an_event_and_a_message_carry_the_same() -> None:
 
 @pytest.mark.parametrize(("percent", "kind"), [(HARD, "budget.hard_cap"), (FORECAST, "budget.forecast")])
 def test_other_kinds_have_no_percentage(percent: str, kind: str) -> None:
-    detail = detail_of(Alert("ns", "a", "202701", Slot(Span.MONTH, Dimension.TOKENS), percent, 10, 8))
+    detail = detail_of(Alert(Whose("ns", "a", 7), "202701", Slot(Span.MONTH, Dimension.TOKENS), percent, 10, 8))
     assert (detail["type"], detail["percent"], detail["unit"]) == (kind, None, "tokens")
 
 

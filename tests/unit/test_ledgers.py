@@ -35,6 +35,7 @@ from sluice.repository.ledgers import (
     changed_ledger,
     delete_ledger,
     hold_in_ledger,
+    ledger_unchanged,
     ledger_unheld,
     ledgers_queries,
     put_ledger,
@@ -66,7 +67,7 @@ own_budgets = st.builds(OwnBudget, limits, st.none() | st.sampled_from(Enforceme
 
 
 def ledger(terms: Terms | None = None, periods: Periods = FIRST) -> Ledger:
-    return new_ledger(NAMESPACE, ENTITY, periods, terms or Terms({}, Enforcement.SOFT), 0, NOW_MS)
+    return new_ledger(NAMESPACE, ENTITY, periods, terms or Terms({}, Enforcement.SOFT), 0, NOW_MS, 0)
 
 
 def full() -> Ledger:
@@ -120,7 +121,7 @@ def test_everything_that_a_ledger_may_have_is_read_back() -> None:
     assert decode_ledger(encode_ledger(full())) == full()
     assert decode_ledger(encode_ledger(ledger())) == ledger()
     assert not full().is_defaults
-    assert new_ledger(NAMESPACE, DEFAULTS, FIRST, Terms({}, Enforcement.SOFT), 0, 1).is_defaults
+    assert new_ledger(NAMESPACE, DEFAULTS, FIRST, Terms({}, Enforcement.SOFT), 0, 1, 0).is_defaults
 
 
 def test_a_usual_ledger_is_written_for_one_unit() -> None:
@@ -370,6 +371,20 @@ def test_a_ledger_goes_only_when_nothing_is_held_in_it(held: Amounts) -> None:
     assert table.table.transact([check], "t2") == Committed()
     assert isinstance(table.table.delete(delete_ledger(seen)), Applied)
     assert table.table.items() == []
+
+
+def test_a_ledger_is_told_from_one_that_somebody_wrote_since() -> None:
+    table = Table(ledger())
+    seen = table.ledger
+    unchanged: TransactWrite = {"ConditionCheck": ledger_unchanged(NAMESPACE, ENTITY, seen)}
+    absent: TransactWrite = {"ConditionCheck": ledger_unchanged(NAMESPACE, ENTITY, None)}
+    assert table.table.transact([unchanged], "t1") == Committed()
+    assert isinstance(table.table.transact([absent], "t2"), Cancelled)
+    assert table.update(change_ledger(seen, FIRST, LedgerChange(charges=(Charge(FIRST, Amounts(1)),)), NOW_MS))
+    assert isinstance(table.table.transact([unchanged], "t3"), Cancelled)
+    assert isinstance(table.table.delete(delete_ledger(table.ledger)), Applied)
+    assert isinstance(table.table.transact([unchanged], "t4"), Cancelled)
+    assert table.table.transact([absent], "t5") == Committed()
 
 
 def test_a_ledger_does_not_go_with_a_budget_that_nobody_has_seen() -> None:

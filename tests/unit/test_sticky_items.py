@@ -1,11 +1,14 @@
 """Where selection stands, as it is stored."""
 
+from dataclasses import replace
+
 import pytest
 
 from sluice.core.period import LocalDay, local_day
 from sluice.core.selection import Choice, Reason, Stand
 from sluice.core.timelines import From, always
 from sluice.repository import money_keys
+from sluice.repository.keys import key_of
 from sluice.repository.requests import TransactWrite, UpdateRequest
 from sluice.repository.shapes import UnknownShape
 from sluice.repository.sticky import (
@@ -14,6 +17,8 @@ from sluice.repository.sticky import (
     StickyName,
     StickyState,
     decode_sticky,
+    forget,
+    latest_query,
     move,
     override_image,
     override_remove,
@@ -129,6 +134,38 @@ def test_an_override_replaces_the_one_that_was_seen(table: SimulatedTable) -> No
         assert outcome.failures[0].item == item(table)
     assert written(table, override_set(NAME, other, OVERRIDE, NOW_MS), "2")
     assert decode_sticky(item(table)).override == other
+
+
+def test_an_override_for_the_whole_day_is_another_than_one_until_its_end(table: SimulatedTable) -> None:
+    whole = replace(OVERRIDE, whole_day=True)
+    token = 0
+    for seen, override in ((None, OVERRIDE), (OVERRIDE, whole), (whole, OVERRIDE), (OVERRIDE, whole)):
+        other = whole if seen == OVERRIDE else OVERRIDE
+        for wrong in (override_set(NAME, override, other, NOW_MS), override_remove(NAME, other, NOW_MS)):
+            assert isinstance(table.transact([wrong], f"wrong-{(token := token + 1)}"), Cancelled)
+        assert written(table, override_set(NAME, override, seen, NOW_MS), f"{(token := token + 1)}")
+        assert decode_sticky(item(table)).override == override
+    assert written(table, override_remove(NAME, whole, NOW_MS), "last")
+    assert decode_sticky(item(table)) == StickyState()
+    assert not [attribute for attribute in item(table) if attribute.startswith("override")]
+
+
+def test_an_override_for_the_whole_day_ends_with_it() -> None:
+    whole = replace(OVERRIDE, whole_day=True)
+    longer = replace(DAY, ends_ms=DAY.ends_ms + 5)
+    assert whole.holds(longer.ends_ms - 1)
+    assert whole.on(longer).until_ms == longer.ends_ms
+    assert not OVERRIDE.holds(DAY.ends_ms)
+    assert OVERRIDE.on(longer) == OVERRIDE
+
+
+def test_an_earlier_apps_items_are_looked_for_and_forgotten(table: SimulatedTable) -> None:
+    assert written(table, override_set(NAME, OVERRIDE, None, NOW_MS), "1")
+    request = latest_query(NAME.namespace, NAME.entity)
+    assert request["ExpressionAttributeValues"] == {":pk": key_of(item(table)).pk}
+    assert request["ConsistentRead"]
+    assert written(table, forget(key_of(item(table))), "2")
+    assert table.get(money_keys.sticky(NAME.namespace, NAME.entity, NAME.day.name)) is None
 
 
 def test_where_it_stands() -> None:

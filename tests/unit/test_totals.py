@@ -17,11 +17,13 @@ from sluice.repository.store import Applied, ConditionFailed
 from sluice.repository.totals import (
     KEPT_DAYS,
     DailyTotal,
+    counted_id,
     decode_total,
     due_query,
     is_of_totals,
     mark_due,
     next_partition_query,
+    partition_of_counted,
     remove_mark,
     total_key,
     totals_query,
@@ -69,7 +71,7 @@ def stored(table: SimulatedStore) -> Item:
 
 def test_a_mark_makes_the_total_and_puts_it_into_the_index_of_what_is_due(table: SimulatedStore) -> None:
     found = applied(table, mark_due(NAME, MINUTE, NOW_MS))
-    assert found == DailyTotal(NAME, Counters(tokens=TOKENS), 0, None, MINUTE)
+    assert found == DailyTotal(NAME, Counters(tokens=TOKENS), 0, None, MINUTE, NOW_MS)
     item = stored(table)
     assert item["GSI3PK"] in {money_keys.due_totals(partition) for partition in range(DUE_PARTITIONS)}
     assert item["GSI3SK"] == "ns#chat#20270115#premium"
@@ -89,16 +91,17 @@ def test_a_mark_is_replaced_by_a_later_one_only(table: SimulatedStore, minute: i
     applied(table, mark_due(NAME, MINUTE, NOW_MS))
     found = applied(table, mark_due(NAME, minute, NOW_MS + 5))
     assert (None if found is None else found.due_minute) == expected
-    assert stored(table)["created_at"] == NOW_MS
+    # It has been due since the first of them.
+    assert (stored(table)["created_at"], stored(table)["due_since"]) == (NOW_MS, NOW_MS)
 
 
 def test_a_sum_is_written_if_it_is_newer(table: SimulatedStore) -> None:
     first = applied(table, write_total(NAME, COUNTERS, 2, NOW_MS))
-    assert first == DailyTotal(NAME, COUNTERS, 2, NOW_MS, None)
+    assert first == DailyTotal(NAME, COUNTERS, 2, NOW_MS, None, None)
     for revision in (1, 2):
         assert applied(table, write_total(NAME, Counters(99), revision, NOW_MS + 9)) is None
     newer = applied(table, write_total(NAME, Counters(8), 3, NOW_MS + 1))
-    assert newer == DailyTotal(NAME, Counters(8, TOKENS), 3, NOW_MS + 1, None)
+    assert newer == DailyTotal(NAME, Counters(8, TOKENS), 3, NOW_MS + 1, None, None)
     assert (stored(table)["created_at"], stored(table)["updated_at"]) == (NOW_MS, NOW_MS + 1)
 
 
@@ -107,7 +110,7 @@ def test_a_sum_and_a_mark_leave_each_other_alone(table: SimulatedStore) -> None:
         table = empty_table()
         for request in requests:
             assert applied(table, request) is not None
-        assert decode_total(stored(table)) == DailyTotal(NAME, COUNTERS, 2, NOW_MS, MINUTE)
+        assert decode_total(stored(table)) == DailyTotal(NAME, COUNTERS, 2, NOW_MS, MINUTE, NOW_MS)
 
 
 def test_a_mark_is_removed_if_it_is_as_it_was_read(table: SimulatedStore) -> None:
@@ -116,10 +119,14 @@ def test_a_mark_is_removed_if_it_is_as_it_was_read(table: SimulatedStore) -> Non
     for minute in (MINUTE - 1, MINUTE + 1):
         assert applied(table, remove_mark(NAME, minute)) is None
     found = applied(table, remove_mark(NAME, MINUTE))
-    assert found == DailyTotal(NAME, COUNTERS, 2, NOW_MS, None)
+    assert found == DailyTotal(NAME, COUNTERS, 2, NOW_MS, None, None)
     # Out of the index as well, and of that index alone.
     assert not {"GSI3PK", "GSI3SK"} & stored(table).keys()
     assert {"GSI2PK", "GSI4PK"} < stored(table).keys()
+    # The next one is due since its own time.
+    found = applied(table, mark_due(NAME, MINUTE + 1, NOW_MS + 9))
+    assert found is not None
+    assert found.due_since_ms == NOW_MS + 9
 
 
 def test_no_total_comes_to_be_by_removing_its_mark(table: SimulatedStore) -> None:
@@ -128,10 +135,12 @@ def test_no_total_comes_to_be_by_removing_its_mark(table: SimulatedStore) -> Non
 
 
 def test_before_anybody_wrote_it() -> None:
-    assert unwritten_total(NAME) == DailyTotal(NAME, Counters(), 0, None, None)
+    assert unwritten_total(NAME) == DailyTotal(NAME, Counters(), 0, None, None, None)
 
 
-@pytest.mark.parametrize("changed", [{"kind": "cost_shard"}, {"day": 7}, {"rev": "x"}, {"due": "x"}, {"as_of": "x"}])
+@pytest.mark.parametrize(
+    "changed", [{"kind": "cost_shard"}, {"day": 7}, {"rev": "x"}, {"due": "x"}, {"as_of": "x"}, {"due_since": "x"}]
+)
 def test_a_total_of_another_shape_is_refused(table: SimulatedStore, changed: dict[str, Any]) -> None:
     applied(table, write_total(NAME, COUNTERS, 2, NOW_MS))
     with pytest.raises(UnknownShape):
@@ -155,6 +164,17 @@ def test_every_mark_is_in_one_of_the_partitions(table: SimulatedStore) -> None:
     for name in names:
         table.update(remove_mark(name, MINUTE), repeatable=True)
     assert not [item for partition in range(DUE_PARTITIONS) for item in table.query(due_query(partition)).items]
+
+
+def test_marks_on_both_sides_of_a_key(table: SimulatedStore) -> None:
+    """Each is on one of them."""
+    put(table, *(NAME._replace(label=f"label-{number}") for number in range(50)))
+    marked = [str(item["GSI3SK"]) for item in table.query(due_query(0)).items]
+    assert len(marked) > 2
+    for place, key in enumerate(marked):
+        behind = [item["GSI3SK"] for item in table.query(due_query(0, after=key)).items]
+        until = [item["GSI3SK"] for item in table.query(due_query(0, up_to=key)).items]
+        assert (until, behind) == (marked[: place + 1], marked[place + 1 :])
 
 
 def test_the_totals_of_some_days(table: SimulatedStore) -> None:
@@ -191,3 +211,10 @@ def test_from_one_entity_with_totals_to_the_next(table: SimulatedStore) -> None:
             found.append(after)
     assert sorted(found) == sorted(money_keys.totals_of("ns", entity) for entity in entities)
     assert not is_of_totals("ns", money_keys.totals_of("ns2", "chat"))
+
+
+def test_the_partition_of_totals_and_the_id_in_it_are_told_from_each_other() -> None:
+    for entity in ("chat", "a+b", "x/TOTAL#y"):
+        partition = money_keys.totals_of("ns", entity)
+        assert partition_of_counted("ns", counted_id("ns", partition)) == partition
+        assert counted_id("ns", partition) == keys.encode(entity)

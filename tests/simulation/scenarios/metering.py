@@ -18,7 +18,14 @@ from tests.simulation.invariants import every_item_decodes
 from tests.simulation.local_days import end_ms
 from tests.simulation.money_hosts import APPS, LABELS, ORG, USERS, found_org, money_of, org_path
 from tests.simulation.paces import MINUTE_MS, pace_of
-from tests.simulation.rollups import add_keepers, everything_is_rolled_up, marks_stay_until_summed, run_jobs, stream_of
+from tests.simulation.rollups import (
+    add_keepers,
+    everything_is_rolled_up,
+    marks_stay_until_summed,
+    run_jobs,
+    stream_of,
+    whole_runs_leave_nothing_out,
+)
 from tests.simulation.scenario import Admin, Scenario
 from tests.simulation.usage_books import Writer, book_of
 from tests.simulation.usage_fates import (
@@ -179,6 +186,7 @@ METERING: Final = Scenario(
     holds=(
         everything_is_rolled_up,
         marks_stay_until_summed,
+        whole_runs_leave_nothing_out,
         counted_as_told,
         reports_count_once,
         events_are_right,

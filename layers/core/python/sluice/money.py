@@ -11,6 +11,7 @@ from sluice.services.budget_lists import BudgetLists
 from sluice.services.budget_refresh import REFRESH_BUDGETS, BudgetRefreshes, RefreshBudgets
 from sluice.services.budget_states import BudgetStates
 from sluice.services.budgets import Budgets
+from sluice.services.callers import CallerWalk
 from sluice.services.catalog import Catalog
 from sluice.services.configuration import Configuration
 from sluice.services.counted import CountedEntities
@@ -141,7 +142,7 @@ def build_money(store: Store, effects: Effects, timer_ms: Callable[[], int], bel
         settling=Settling(below.leases, metering),
         work={
             ROLLUP_ENTITY: RollUpEntity(store, summing, settings, below.tenants),
-            REFRESH_BUDGETS: RefreshBudgets(store, below.ledger_book, settings, counted, effects),
+            REFRESH_BUDGETS: RefreshBudgets(store, below.ledger_book, CallerWalk(store, settings, counted), effects),
             SUM_TOTALS: SumTotals(store, summing, below.tenants),
         },
     )

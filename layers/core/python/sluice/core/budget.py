@@ -327,9 +327,10 @@ _COUNTED_ONLY: Final = "enforcement is none: calls are counted and never refused
 _TOLD_ONLY: Final = "enforcement is soft: alerts are sent, and calls are never refused"
 _HELD_FIRST: Final = (
     "enforcement is hard: a call holds its priced maximum before it starts, and is refused where that does not fit. "
-    "Only these pass the limit: what was used or held beyond it when it was lowered or the period began, an actual "
-    "above its estimate, a call that is reported after its hold expired, usage without a lease or a second event on "
-    "one, and calls that were under way when the budget became hard"
+    "Only these pass the limit: what was used or held beyond it when it was lowered or the period began; an actual "
+    "above its estimate; usage without a lease, a second event on one, and a report after its hold was released or "
+    "expired; and calls that were under way when the limit was set, became hard or the entity came to stand below it, "
+    "or that began within the minute in which a changed default, a first budget or a move becomes known everywhere"
 )
 
 

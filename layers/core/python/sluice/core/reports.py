@@ -17,8 +17,9 @@ _NO_TAGS: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """`entity`: None for the reporter's own. Of `label` and `model_id` one is given. `occurred_at_ms`: None where the
-    client did not say. `tokens`: a kind that is absent has none. `lease`: the one that the call was made under.
+    """`entity`: None for the lease's or, without one, the reporter's own. Of `label` and `model_id` one is given.
+    `occurred_at_ms`: None where the client did not say. `tokens`: a kind that is absent has none. `lease`: the one that
+    the call was made under.
 
     `actual`: what that lease is settled with by the report, which then comes alone; None: it keeps what it took.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sluice.core.alerts import Alert
+from sluice.core.alerts import Alert, Whose
 from sluice.core.budget import Dimension, Slot, Span
 from sluice.repository import budget_keys, schema
 from sluice.repository.keys import Key
@@ -17,8 +17,9 @@ KEPT_S: Final = 40 * 86_400
 
 
 def marker_key(alert: Alert) -> Key:
+    namespace, entity, first_epoch = alert.whose
     return budget_keys.alert_marker(
-        alert.namespace, alert.entity, alert.period, alert.slot.dimension.value, alert.percent, alert.limit
+        namespace, entity, alert.period, alert.slot.dimension.value, alert.percent, alert.limit, first_epoch
     )
 
 
@@ -35,6 +36,7 @@ def put_marker(alert: Alert, period_ends_ms: int, now_ms: int) -> PutRequest:
         "kind": ALERT_MARKER,
         "ns": alert.namespace,
         "entity_id": alert.entity,
+        "first_epoch": alert.whose.first_epoch,
         "span": alert.slot.span.value,
         "period": alert.period,
         "dimension": alert.slot.dimension.value,
@@ -67,8 +69,7 @@ def decode_marker(item: Mapping[str, Value]) -> Alert:
     except ValueError:
         raise UnknownShape(item, "span or dimension is not known") from None
     return Alert(
-        namespace=text(item, "ns"),
-        entity=text(item, "entity_id"),
+        whose=Whose(text(item, "ns"), text(item, "entity_id"), whole(item, "first_epoch")),
         period=text(item, "period"),
         slot=slot,
         percent=text(item, "percent"),

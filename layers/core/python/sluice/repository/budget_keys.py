@@ -56,9 +56,12 @@ def expiry_minute(expires_at_ms: int) -> int:
     return expires_at_ms // 60_000
 
 
-def alert_marker(namespace: str, entity_id: str, period: str, dimension: str, percent: str, limit: int) -> Key:
-    """`percent`: a number, `hard` or `forecast`."""
-    return Key(budget_partition(namespace, entity_id), f"{ALERT_PREFIX}{period}#{dimension}#{percent}#{limit}")
+def alert_marker(
+    namespace: str, entity_id: str, period: str, dimension: str, percent: str, limit: int, first_epoch: int
+) -> Key:
+    """`percent`: a number, `hard` or `forecast`. `first_epoch`: of the ledger; one that was made anew begins again."""
+    name = f"{period}#{dimension}#{percent}#{limit}#{first_epoch}"
+    return Key(budget_partition(namespace, entity_id), f"{ALERT_PREFIX}{name}")
 
 
 ALERT_PREFIX: Final = "#ALERT#"

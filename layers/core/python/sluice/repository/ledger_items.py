@@ -11,6 +11,7 @@
 | `dv` | the version of the org's defaults that the limits come from; 0: there were none |
 | `lv` | counts the changes of what holds |
 | `epoch` | counts the refreshes; an event tells by it whether a refresh has to add it up |
+| `first_epoch` | where that began: no other ledger of this entity has had any of these |
 """
 
 from collections.abc import Mapping
@@ -58,6 +59,7 @@ class Ledger:
     limits_version: int
     own_version: int
     """0: nobody has ever asked for one."""
+    first_epoch: int
     epoch: int
     refresh_id: str | None
     last_execution_at_ms: int | None
@@ -72,9 +74,9 @@ class Ledger:
 
 
 def new_ledger(
-    namespace: str, entity: str, periods: Periods, terms: Terms, defaults_version: int, now_ms: int
+    namespace: str, entity: str, periods: Periods, terms: Terms, defaults_version: int, now_ms: int, first_epoch: int
 ) -> Ledger:
-    """Of an entity that has no budget of its own yet."""
+    """Of an entity that has no budget of its own yet. `first_epoch`: of none that it had before: events stay."""
     return Ledger(
         namespace=namespace,
         entity=entity,
@@ -85,7 +87,8 @@ def new_ledger(
         defaults_version=defaults_version,
         limits_version=FIRST_VERSION,
         own_version=0,
-        epoch=0,
+        first_epoch=first_epoch,
+        epoch=first_epoch,
         refresh_id=None,
         last_execution_at_ms=None,
         last_execution_status=None,
@@ -109,6 +112,7 @@ def encode_ledger(ledger: Ledger) -> Item:
         **{held_attribute(dimension): standing.held.of(dimension) for dimension in Dimension},
         **{errors_attribute(span): standing.of(span).errors for span in Span},
         **agreed_attributes(ledger),
+        "first_epoch": ledger.first_epoch,
         "epoch": ledger.epoch,
         "v": ledger.version,
         "created_at": ledger.created_at_ms,
@@ -148,6 +152,7 @@ def decode_ledger(item: Mapping[str, Value]) -> Ledger:
         defaults_version=whole(item, "dv"),
         limits_version=whole(item, "lv"),
         own_version=whole(item, "ov"),
+        first_epoch=whole(item, "first_epoch"),
         epoch=whole(item, "epoch"),
         refresh_id=optional_text(item, "refresh_id"),
         last_execution_at_ms=optional_whole(item, "last_execution_at"),

@@ -132,6 +132,19 @@ def ledger_unheld(seen: Ledger) -> CheckRequest:
     }
 
 
+def ledger_unchanged(namespace: str, entity: str, seen: Ledger | None) -> CheckRequest:
+    """That nobody wrote it since. None: that there still is none."""
+    key = budget_keys.ledger(namespace, entity)
+    if seen is None:
+        return {"Key": {**key.attributes}, "ConditionExpression": "attribute_not_exists(PK)"}
+    return {
+        "Key": {**key.attributes},
+        "ConditionExpression": "#v = :v",
+        "ExpressionAttributeNames": {"#v": "v"},
+        "ExpressionAttributeValues": {":v": seen.version},
+    }
+
+
 def ledgers_queries(namespace: str) -> list[QueryRequest]:
     """The keys of all ledgers by entity, without the one of the defaults, which stands in between."""
     values: Item = {":budgets": budget_keys.budgets_of(namespace), ":defaults": encode(DEFAULTS)}

@@ -125,4 +125,9 @@ def due_totals(partition: int) -> str:
 
 
 def sticky(namespace: str, entity_id: str, day: str) -> Key:
-    return Key(f"{encode(namespace)}/STICKY#{encode(entity_id)}", f"#DAY#{day}")
+    return Key(stickies_of(namespace, entity_id), f"#DAY#{day}")
+
+
+def stickies_of(namespace: str, entity_id: str) -> str:
+    """The partition that holds where the selection of an app or org stands, day by day."""
+    return f"{encode(namespace)}/STICKY#{encode(entity_id)}"

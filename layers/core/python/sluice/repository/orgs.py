@@ -101,6 +101,16 @@ def apps_query(namespace: str) -> QueryRequest:
     }
 
 
+def apps_behind_query(namespace: str, encoded: str) -> QueryRequest:
+    """Of those the ones behind an id, as keys spell it."""
+    return {
+        "IndexName": schema.GSI3,
+        "KeyConditionExpression": "GSI3PK = :apps AND GSI3SK > :behind",
+        # No key is empty; keys spell nothing below a blank.
+        "ExpressionAttributeValues": {":apps": keys.apps_of(namespace), ":behind": encoded or "\x1f"},
+    }
+
+
 def encode_org(org: Org) -> Item:
     key = keys.org_settings(org.namespace)
     settings = org.settings

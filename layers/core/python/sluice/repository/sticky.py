@@ -8,7 +8,7 @@ old moves nothing, because selection does not come back to a label that it left.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from sluice.core.period import LocalDay
@@ -16,7 +16,8 @@ from sluice.core.selection import Choice, Stand
 from sluice.repository import money_keys, schema
 from sluice.repository.audit import Image
 from sluice.repository.expressions import assigned
-from sluice.repository.requests import TransactWrite, UpdateRequest
+from sluice.repository.keys import Key
+from sluice.repository.requests import QueryRequest, TransactWrite, UpdateRequest
 from sluice.repository.shapes import check_kind, optional_text, optional_whole, text, whole
 from sluice.repository.wire import Item, Value
 
@@ -25,7 +26,11 @@ KEPT_S: Final = 27 * 3_600
 """After the end of the day as it was known when this was written. Clocks differ; and a change of the zone that comes
 later makes the day longer, by 26 hours at most. Were the item gone before, selection would start the day anew."""
 
+# Of one app there are a few days at most.
+_LATEST: Final = 8
+
 _OVERRIDE: Final = ("override_label", "override_reason", "override_by", "override_until_ms")
+_WHOLE_DAY: Final = "override_whole_day"
 
 
 class StickyName(NamedTuple):
@@ -38,15 +43,25 @@ class StickyName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """`by`: who set it. `until_ms`: it no longer holds then."""
+    """`by`: who set it. `until_ms`: it no longer holds then.
+
+    `whole_day`: it holds to the end of its day, whenever that is. `until_ms` then is what was known of it: a change of
+    the zone that comes later may make the day longer.
+    """
 
     label: str
     reason: str
     by: str
     until_ms: int
+    whole_day: bool = False
 
     def holds(self, now_ms: int) -> bool:
-        return now_ms < self.until_ms
+        """On its own day: another day has another item."""
+        return self.whole_day or now_ms < self.until_ms
+
+    def on(self, day: LocalDay) -> "Override":
+        """With the time at which it ends, as the day is known now."""
+        return replace(self, until_ms=day.ends_ms) if self.whole_day else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +111,21 @@ def move(name: StickyName, choice: Choice, seen_label: str | None, now_ms: int) 
 
 def override_set(name: StickyName, override: Override, seen: Override | None, now_ms: int) -> TransactWrite:
     """Replaces the one that was seen, or none."""
-    names, sets, values = assigned({**_fixed(name), **_override_attributes(override), "updated_at": now_ms})
+    attributes = _override_attributes(override)
+    names, sets, values = assigned({**_fixed(name), **attributes, "updated_at": now_ms})
     condition, seen_names, seen_values = _as_seen(seen)
+    update = f"SET {sets}, #created = if_not_exists(#created, :now)"
     return {
         "Update": {
             "Key": _key(name),
-            "UpdateExpression": f"SET {sets}, #created = if_not_exists(#created, :now)",
+            "UpdateExpression": update if override.whole_day else f"{update} REMOVE #whole",
             "ConditionExpression": condition,
-            "ExpressionAttributeNames": {**names, **seen_names, "#created": "created_at"},
+            "ExpressionAttributeNames": {
+                **names,
+                **seen_names,
+                "#created": "created_at",
+                **({} if override.whole_day else {"#whole": _WHOLE_DAY}),
+            },
             "ExpressionAttributeValues": {**values, **seen_values, ":now": now_ms},
         }
     }
@@ -122,6 +144,21 @@ def override_remove(name: StickyName, seen: Override, now_ms: int) -> TransactWr
     }
 
 
+def latest_query(namespace: str, entity: str) -> QueryRequest:
+    """Of the last days: older ones expire."""
+    return {
+        "KeyConditionExpression": "PK = :pk",
+        "ExpressionAttributeValues": {":pk": money_keys.stickies_of(namespace, entity)},
+        "ScanIndexForward": False,
+        "Limit": _LATEST,
+        "ConsistentRead": True,
+    }
+
+
+def forget(key: Key) -> TransactWrite:
+    return {"Delete": {"Key": {**key.attributes}}}
+
+
 def decode_sticky(item: Mapping[str, Value]) -> StickyState:
     check_kind(item, STICKY_STATE)
     override = None
@@ -131,6 +168,7 @@ def decode_sticky(item: Mapping[str, Value]) -> StickyState:
             reason=text(item, "override_reason"),
             by=text(item, "override_by"),
             until_ms=whole(item, "override_until_ms"),
+            whole_day=item.get(_WHOLE_DAY) is True,
         )
     return StickyState(
         active_label=optional_text(item, "active_label"),
@@ -161,13 +199,18 @@ def _fixed(name: StickyName) -> Item:
 
 
 def _override_attributes(override: Override) -> Item:
-    return dict(zip(_OVERRIDE, (override.label, override.reason, override.by, override.until_ms), strict=True))
+    told: Item = dict(zip(_OVERRIDE, (override.label, override.reason, override.by, override.until_ms), strict=True))
+    return {**told, _WHOLE_DAY: True} if override.whole_day else told
 
 
 def _as_seen(seen: Override | None) -> tuple[str, dict[str, str], dict[str, Value]]:
+    """The condition, its names and its values. The names are all that an override has."""
     if seen is None:
         return "attribute_not_exists(#o0)", {"#o0": _OVERRIDE[0]}, {}
     attributes = _override_attributes(seen)
-    names = {f"#o{number}": attribute for number, attribute in enumerate(attributes)}
+    names = {f"#o{number}": attribute for number, attribute in enumerate((*_OVERRIDE, _WHOLE_DAY))}
     values: dict[str, Value] = {f":o{number}": content for number, content in enumerate(attributes.values())}
-    return " AND ".join(f"#o{number} = :o{number}" for number in range(len(attributes))), names, values
+    parts = [f"#o{number} = :o{number}" for number in range(len(attributes))]
+    if not seen.whole_day:
+        parts.append(f"attribute_not_exists(#o{len(_OVERRIDE)})")
+    return " AND ".join(parts), names, values

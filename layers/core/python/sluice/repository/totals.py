@@ -1,9 +1,9 @@
 """Daily totals: what the counter shards of a (app or org, label, day) add up to, and whether a rollup is due. Pure.
 
 The stream marks the total of a shard that changed: `due` is a minute number, written if there is none or a lower one,
-so once a minute. A rollup reads the mark, then the shards, then writes the sum if its `rev` is higher, and removes the
-mark if it is as it was read: what changes meanwhile marks again. So two rollups may overlap, and a slow one never
-overwrites what a newer one wrote.
+so once a minute. A rollup reads the mark, then the shards, then writes the sum if its `rev` is higher. Once the minute
+of the mark is over it also removes the mark, if that is as it was read: what changes meanwhile marks again. So two
+rollups may overlap, and a slow one never overwrites what a newer one wrote.
 """
 
 from collections.abc import Mapping
@@ -32,13 +32,17 @@ _EPOCH_DAY: Final = 719_163
 
 @dataclass(frozen=True, slots=True)
 class DailyTotal:
-    """`as_of_ms`: when the shards were read; None before the first time. `due_minute`: None while no rollup is due."""
+    """`as_of_ms`: when the shards were read; None before the first time. `due_minute`: None while no rollup is due.
+
+    `due_since_ms`: when a mark was made where there was none. Later marks raise the minute, and leave it.
+    """
 
     name: CounterName
     counters: Counters
     revision: int
     as_of_ms: int | None
     due_minute: int | None
+    due_since_ms: int | None
 
 
 def mark_due(name: CounterName, minute: int, now_ms: int) -> UpdateRequest:
@@ -47,7 +51,8 @@ def mark_due(name: CounterName, minute: int, now_ms: int) -> UpdateRequest:
     names, sets, values = assigned(fixed)
     return {
         "Key": _key(name),
-        "UpdateExpression": f"SET {sets}, created_at = if_not_exists(created_at, :now)",
+        "UpdateExpression": f"SET {sets}, due_since = if_not_exists(due_since, :now),"
+        " created_at = if_not_exists(created_at, :now)",
         "ConditionExpression": "attribute_not_exists(#due) OR #due < :minute",
         "ExpressionAttributeNames": {**names, "#due": "due"},
         "ExpressionAttributeValues": {**values, ":now": now_ms, ":minute": minute},
@@ -75,20 +80,25 @@ def remove_mark(name: CounterName, due_minute: int) -> UpdateRequest:
     pk, sk = schema.index_partition_key(schema.GSI3), schema.index_sort_key(schema.GSI3)
     return {
         "Key": _key(name),
-        "UpdateExpression": "REMOVE #due, #pk, #sk",
+        "UpdateExpression": "REMOVE #due, due_since, #pk, #sk",
         "ConditionExpression": "#due = :due",
         "ExpressionAttributeNames": {"#due": "due", "#pk": pk, "#sk": sk},
         "ExpressionAttributeValues": {":due": due_minute},
     }
 
 
-def due_query(partition: int) -> QueryRequest:
-    """The keys of the totals that a rollup is due for, in one of the partitions."""
-    return {
+def due_query(partition: int, *, after: str | None = None, up_to: str | None = None) -> QueryRequest:
+    """The keys of the totals that a rollup is due for, in one of the partitions: all, or those on one side of a key."""
+    request: QueryRequest = {
         "IndexName": schema.GSI3,
         "KeyConditionExpression": "GSI3PK = :due",
         "ExpressionAttributeValues": {":due": money_keys.due_totals(partition)},
     }
+    for comparison, key in ((">", after), ("<=", up_to)):
+        if key is not None:
+            request["KeyConditionExpression"] = f"GSI3PK = :due AND GSI3SK {comparison} :key"
+            request["ExpressionAttributeValues"] = {**request["ExpressionAttributeValues"], ":key": key}
+    return request
 
 
 def totals_query(namespace: str, entity: str, first_day: str, last_day: str) -> QueryRequest:
@@ -130,6 +140,16 @@ def is_of_totals(namespace: str, pk: str) -> bool:
     return pk.startswith(money_keys.totals_in(namespace))
 
 
+def counted_id(namespace: str, pk: str) -> str:
+    """Of the entity whose totals a partition holds, as keys spell it."""
+    return pk.removeprefix(money_keys.totals_in(namespace))
+
+
+def partition_of_counted(namespace: str, encoded: str) -> str:
+    """The partition that holds the totals of an entity, by its id as keys spell it."""
+    return f"{money_keys.totals_in(namespace)}{encoded}"
+
+
 def decode_total(item: Mapping[str, Value]) -> DailyTotal:
     check_kind(item, DAILY_TOTAL)
     return DailyTotal(
@@ -138,12 +158,13 @@ def decode_total(item: Mapping[str, Value]) -> DailyTotal:
         revision=optional_whole(item, "rev") or 0,
         as_of_ms=optional_whole(item, "as_of"),
         due_minute=optional_whole(item, "due"),
+        due_since_ms=optional_whole(item, "due_since"),
     )
 
 
 def unwritten_total(name: CounterName) -> DailyTotal:
     """As it is before anybody wrote it."""
-    return DailyTotal(name, NOTHING_USED, 0, None, None)
+    return DailyTotal(name, NOTHING_USED, 0, None, None, None)
 
 
 def total_key(name: CounterName) -> Key:

@@ -6,7 +6,7 @@ While quotas count for each app, an org's own totals are of what no app stands f
 totals of its namespace, those of removed apps among them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
@@ -31,8 +31,14 @@ from sluice.services.counted import CountedEntities
 from sluice.services.settings import SettingsCache, Tenant
 from sluice.services.zones import ZoneCalendar
 
-ROWS_MAX: Final = 10_000
-"""Labels and days in one answer: 4 MB at most, and a function may answer 6."""
+ROWS_BYTES_MAX: Final = 5_500_000
+"""Of the labels of all days. A function may answer 6 MB, and an answer has more: sums of days and months, and the
+labels that today lists because they have a quota."""
+_ROW_BYTES: Final = 500
+"""The longest row, counts of twenty digits in it, but for its label. An answer is a text within a text: each of its
+quotation marks is two bytes."""
+_CHARACTER_BYTES: Final = 4
+"""Of a model id, which may have quotation marks and backslashes; within two texts."""
 TOTALS_MAX: Final = 20_000
 """Read for one answer: where apps are summed, several make one row."""
 
@@ -100,8 +106,8 @@ class Aggregates:
         begins = local_day(zones, entity.created_at_ms, self._calendar).number if confined else first
         totals = self._totals(tenant, entity_id, range(max(first, begins), last + 1))
         rows = _by_day(totals)
-        if sum(map(len, rows.values())) > ROWS_MAX:
-            raise InvalidRequest("from", f"these days have more than {ROWS_MAX} labels in all: ask for fewer days")
+        if sum(map(rows_bytes, rows.values())) > ROWS_BYTES_MAX:
+            raise _too_much("labels than one answer can hold")
         days = tuple(self._day(tenant, entity_id, day, rows.get(day, {}), today) for day in range(first, last + 1))
         months = {name: summed(day.total for day in members) for name, members in groupby(days, _month)}
         return Aggregate(
@@ -145,8 +151,9 @@ class Aggregates:
         goes_by_it = state.active_label in tenant.effective.model_ordering
         if not (goes_by_it and tenant.org.settings.sticky_fallback_enabled):
             state = StickyState(override=state.override)
-        if state.override is not None and not state.override.holds(self._clock_ms()):
-            state = replace(state, override=None)
+        if state.override is not None:
+            holds = state.override.holds(self._clock_ms())
+            state = replace(state, override=state.override.on(today) if holds else None)
         return None if state == UNMOVED else state
 
     def _totals(self, tenant: Tenant, entity: str, days: range) -> list[DailyTotal]:
@@ -171,7 +178,7 @@ class Aggregates:
             for total in self._pages(query):
                 found.append(total)
                 if len(found) > most:
-                    raise InvalidRequest("from", f"these days have more than {TOTALS_MAX} totals: ask for fewer days")
+                    raise _too_much(f"than {TOTALS_MAX} totals")
         return found
 
     def _pages(self, query: QueryRequest) -> Iterator[DailyTotal]:
@@ -191,6 +198,15 @@ def _range(asked: DayRange, today: int) -> tuple[int, int]:
     if first <= today - KEPT_DAYS:
         raise InvalidRequest("from", f"totals are kept for {KEPT_DAYS} days")
     return first, last
+
+
+def _too_much(what: str) -> InvalidRequest:
+    return InvalidRequest("from", f"these days have more {what}: ask for fewer, by from and to")
+
+
+def rows_bytes(labels: Iterable[str]) -> int:
+    """What the rows of so many labels are at most in an answer."""
+    return sum(_ROW_BYTES + _CHARACTER_BYTES * len(label) for label in labels)
 
 
 def _by_day(totals: Sequence[DailyTotal]) -> dict[int, dict[str, Counters]]:

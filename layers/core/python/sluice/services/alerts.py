@@ -6,18 +6,19 @@ handles it, there is one marker, and a message is lost only with the stream itse
 its marker tells. A refusal changes no ledger, so its marker is put by whoever refuses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
 from cachetools import LRUCache
 
-from sluice.core.alerts import HARD, Alert, foreseen, reached
+from sluice.core.alerts import HARD, Alert, Whose, foreseen, reached
 from sluice.core.budget import Span, Violation
 from sluice.core.errors import Contended, NotFound, Unavailable
 from sluice.core.period import LocalDay, LocalMonth, day_number, local_day, local_month, numbered_day
 from sluice.core.signals import Signal
+from sluice.repository import budget_keys
 from sluice.repository.alert_bus import AlertBus
 from sluice.repository.alert_markers import (
     ALERT_MARKER,
@@ -31,6 +32,7 @@ from sluice.repository.alert_markers import (
 from sluice.repository.keys import Key
 from sluice.repository.ledger_items import LEDGER, Ledger, decode_ledger
 from sluice.repository.store import Store
+from sluice.repository.wire import Item
 from sluice.services.counting import Tenants, Uncounted
 from sluice.services.effects import Effects
 from sluice.services.listing import Listed, Lists, PageRequest
@@ -97,8 +99,7 @@ class Alerts:
                 day = local_day(zones, self._effects.clock_ms(), self._calendar)
                 period = day if span is Span.DAY else local_month(zones, day.month, self._calendar)
                 alert = Alert(
-                    namespace=ledger.namespace,
-                    entity=ledger.entity,
+                    whose=_whose(ledger),
                     period=period.name,
                     slot=violation.slot,
                     percent=HARD,
@@ -110,9 +111,23 @@ class Alerts:
                 # The next refusal tries again.
                 continue
 
-    def of(self, namespace: str, entity: str, page: PageRequest) -> Listed[Alert]:
-        """What was marked for an entity, the latest period first."""
-        return self._lists.whole((namespace, "alerts", entity), markers_query(namespace, entity), page, decode_marker)
+    def of(self, namespace: str, entity: str, page: PageRequest, since_ms: int = 0) -> Listed[Alert]:
+        """What was marked for an entity, the latest period first. `since_ms`: when the entity came to be, for callers
+        that must see nothing of an earlier one of its name; 0 for others."""
+        decode = self._own_only(namespace, entity, since_ms) if since_ms else decode_marker
+        return self._lists.whole((namespace, "alerts", entity), markers_query(namespace, entity), page, decode)
+
+    def _own_only(self, namespace: str, entity: str, since_ms: int) -> Callable[[Item], Alert | None]:
+        """The stream may have told late of a ledger that is gone, and a ledger may have stayed without its entity."""
+        item = self._store.get(budget_keys.ledger(namespace, entity), consistent=True)
+        whose = None if item is None else _whose(decode_ledger(item))
+
+        def decode(marker: Item) -> Alert | None:
+            alert = decode_marker(marker)
+            is_own = alert.whose == whose and alert.at_ms is not None and alert.at_ms >= since_ms
+            return alert if is_own else None
+
+        return decode
 
     def _follow(self, record: Mapping[str, Any]) -> bool:
         image = new_image(record, LEDGER)
@@ -137,10 +152,11 @@ class Alerts:
         day = numbered_day(zones, day_number(standing.periods.day), self._calendar)
         month = local_month(zones, standing.periods.month, self._calendar)
         periods: dict[Span, LocalDay | LocalMonth] = {Span.DAY: day, Span.MONTH: month}
-        alerts = reached(ledger.namespace, ledger.entity, ledger.terms, standing)
+        whose = _whose(ledger)
+        alerts = reached(whose, ledger.terms, standing)
         for period in periods.values():
             if now_ms < period.ends_ms:
-                alerts += foreseen(ledger.namespace, ledger.entity, ledger.terms, standing, period, now_ms)
+                alerts += foreseen(whose, ledger.terms, standing, period, now_ms)
         for alert in alerts:
             self._mark(alert, periods[alert.slot.span].ends_ms)
 
@@ -166,3 +182,7 @@ class Alerts:
         except NotFound:
             return False
         return True
+
+
+def _whose(ledger: Ledger) -> Whose:
+    return Whose(ledger.namespace, ledger.entity, ledger.first_epoch)

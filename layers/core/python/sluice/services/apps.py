@@ -28,6 +28,7 @@ from sluice.repository.orgs import (
     settings_image,
 )
 from sluice.repository.requests import TransactWrite
+from sluice.repository.sticky import forget, latest_query
 from sluice.repository.store import Committed, Store
 from sluice.services.configuration import Configuration
 from sluice.services.credentials import Credentials, NewClient, Rotated
@@ -181,7 +182,10 @@ class Apps:
             updated_at_ms=app.created_at_ms,
             role=EntityRole.APP,
         )
-        return [entity_put(org.namespace, entity, None), app_put(app, None), *client.writes]
+        # Where the selection of an earlier app stood, and what somebody set for that one, is not this one's.
+        earlier = self._store.query(latest_query(org.namespace, app.app)).items
+        forgotten = [forget(keys.key_of(item)) for item in earlier]
+        return [entity_put(org.namespace, entity, None), app_put(app, None), *client.writes, *forgotten]
 
     def _company(self, org: Org, app_id: str, precondition: AppPrecondition) -> Company:
         """What goes with the app's entity. An entity without settings of an app is none."""

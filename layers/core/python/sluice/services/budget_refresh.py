@@ -19,24 +19,20 @@ from sluice.core.budget import Amounts, LedgerChange, Periods, Span, Used
 from sluice.core.errors import Contended, NotFound
 from sluice.core.period import day_name, day_number
 from sluice.repository import budget_keys, keys
-from sluice.repository.counters import decode_counter_name
 from sluice.repository.events import UsageEvent, decode_event, events_query
 from sluice.repository.jobs import Job
 from sluice.repository.ledger_items import Ledger, decode_ledger
 from sluice.repository.ledger_refresh import begin_refresh, copied, end_refresh
 from sluice.repository.ledgers import change_ledger, ledgers_queries
 from sluice.repository.money_keys import EVENT_PARTITIONS
-from sluice.repository.orgs import apps_query, decode_app
 from sluice.repository.requests import QueryRequest
 from sluice.repository.shapes import optional_text
 from sluice.repository.store import Applied, Store
-from sluice.repository.totals import totals_in_partition_query
 from sluice.repository.wire import Item, Value
-from sluice.services.counted import CountedEntities
+from sluice.services.callers import START, CallerWalk
 from sluice.services.effects import Effects
 from sluice.services.jobs import Jobs, Step, page_start
 from sluice.services.ledger_book import LedgerBook
-from sluice.services.settings import SettingsCache
 
 REFRESH_BUDGETS: Final = "refresh_budgets"
 GROUP: Final = 25
@@ -52,6 +48,7 @@ class _Rebuilt:
     """One ledger on the way. `copy` and `sums`: by span. `last`: the latest of its events."""
 
     entity: str
+    first_epoch: int
     epoch: int
     periods: Periods
     copy: dict[Span, Used]
@@ -59,7 +56,7 @@ class _Rebuilt:
     last: tuple[int, str] | None = None
 
     def add(self, event: UsageEvent) -> None:
-        if event.epochs.get(self.entity, self.epoch) >= self.epoch:
+        if not self.first_epoch <= event.epochs.get(self.entity, self.epoch) < self.epoch:
             return
         periods = Periods.of_name(event.day)
         one = Used(Amounts(event.cost_usd_micros or 0, sum(event.tokens.values()), 1), int(event.status.value != "ok"))
@@ -78,6 +75,7 @@ class _Rebuilt:
     def encoded(self) -> dict[str, Value]:
         item: dict[str, Value] = {
             "entity": self.entity,
+            "first_epoch": self.first_epoch,
             "epoch": self.epoch,
             "day": self.periods.day,
             "month": self.periods.month,
@@ -90,7 +88,8 @@ class _Rebuilt:
     def decoded(cls, item: Mapping[str, Any]) -> "_Rebuilt":
         last = (item["last_at"], item["last_status"]) if "last_at" in item else None
         periods = Periods(item["day"], item["month"])
-        return cls(item["entity"], item["epoch"], periods, _decoded(item["copy"]), _decoded(item["sums"]), last)
+        epochs = item["first_epoch"], item["epoch"]
+        return cls(item["entity"], *epochs, periods, _decoded(item["copy"]), _decoded(item["sums"]), last)
 
 
 class BudgetRefreshes:
@@ -112,13 +111,10 @@ class BudgetRefreshes:
 class RefreshBudgets:
     """The job. Safe to run twice at once."""
 
-    def __init__(
-        self, store: Store, book: LedgerBook, settings: SettingsCache, counted: CountedEntities, effects: Effects
-    ) -> None:
+    def __init__(self, store: Store, book: LedgerBook, callers: CallerWalk, effects: Effects) -> None:
         self._store = store
         self._book = book
-        self._settings = settings
-        self._counted = counted
+        self._callers = callers
         self._effects = effects
 
     def step(self, job: Job) -> Step:
@@ -128,7 +124,7 @@ class RefreshBudgets:
             if "group" not in cursor:
                 return self._begin(job, cursor)
             group = [_Rebuilt.decoded(one) for one in cursor["group"]]
-            if "at" in cursor:
+            if "at" in cursor or "behind" in cursor:
                 return self._sum(job, cursor, group)
             return self._end(job, cursor, group)
         except NotFound:
@@ -140,13 +136,8 @@ class RefreshBudgets:
         group = [one for entity in entities if (one := self._begun(job, entity)) is not None]
         if not group:
             return Step(0, following, result=dict(job.result or {}))
-        callers: list[Value] = [*self._callers(job.namespace)]
         first = min(one.periods.month for one in group) + "01"
-        after: dict[str, Value] = {
-            "group": [one.encoded() for one in group],
-            "callers": callers,
-            "at": {"caller": 0, "day": first, "partition": 0, "first": first},
-        }
+        after: dict[str, Value] = {"group": [one.encoded() for one in group], "first": first, "behind": START}
         return Step(0, after if following is None else after | {"following": following})
 
     def _next(self, job: Job, cursor: dict[str, Any]) -> tuple[list[str], dict[str, Value] | None]:
@@ -176,7 +167,7 @@ class RefreshBudgets:
             seen = decode_ledger(item)
             if seen.refresh_id == job.job_id:
                 # Of the periods it began in, which may have turned since.
-                return _Rebuilt(entity, seen.epoch, *copied(item))
+                return _Rebuilt(entity, seen.first_epoch, seen.epoch, *copied(item))
             present = self._book.present(job.namespace)
             now_ms = self._effects.clock_ms()
             if present > seen.standing.periods:
@@ -188,30 +179,19 @@ class RefreshBudgets:
             item = self._store.update(request, repeatable=True).item
         raise Contended(contended_wait_ms(self._effects.random_below))
 
-    def _callers(self, namespace: str) -> list[str]:
-        """Whoever may have reported: the org, its apps, and former apps, which their totals tell of."""
-        found = {self._settings.org(namespace).org}
-        request = apps_query(namespace)
-        while True:
-            page = self._store.query(request)
-            wanted = [keys.key_of(item) for item in page.items]
-            found |= {decode_app(item).app for item in self._store.batch_get(wanted)}
-            if page.next_start is None:
-                break
-            request = {**request, "ExclusiveStartKey": page.next_start}
-        for partition in self._counted.partitions(namespace):
-            some = self._store.query({**totals_in_partition_query(partition, "0", "9"), "Limit": 1})
-            found |= {decode_counter_name(item).entity for item in some.items}
-        return sorted(found)
-
     def _sum(self, job: Job, cursor: dict[str, Any], group: Sequence[_Rebuilt]) -> Step:
-        callers, at = cursor["callers"], cursor["at"]
+        """The events of some callers, in bounded steps; then those of the ones behind them."""
+        at = cursor.get("at")
+        if at is None:
+            some = self._callers.behind(job.namespace, cursor["behind"])
+            cursor |= {"callers": list(some.found), "behind": some.reached}
+            at = {"caller": 0, "day": cursor["first"], "partition": 0} if some.found else None
         last_day = max(one.periods.day for one in group)
         summed = 0
         for _ in range(QUERIES_MAX):
             if at is None:
                 break
-            query = events_query(job.namespace, callers[at["caller"]], at["day"], at["partition"])
+            query = events_query(job.namespace, cursor["callers"][at["caller"]], at["day"], at["partition"])
             request: QueryRequest = {**query, "ConsistentRead": True}
             start = page_start(at)
             if start is not None:
@@ -221,10 +201,9 @@ class RefreshBudgets:
                 summed += 1
                 for one in group:
                     one.add(event)
-            at = _after(at, page.next_start, len(callers), last_day)
-        after: dict[str, Value] = {name: value for name, value in cursor.items() if name != "at"}
-        after["group"] = [one.encoded() for one in group]
-        return Step(summed, after if at is None else after | {"at": at})
+            at = _after(at, page.next_start, cursor, last_day)
+        after: dict[str, Value] = cursor | {"group": [one.encoded() for one in group], "at": at}
+        return Step(summed, {name: value for name, value in after.items() if value is not None})
 
     def _end(self, job: Job, cursor: dict[str, Any], group: Sequence[_Rebuilt]) -> Step:
         result = cast("dict[str, Any]", dict(job.result or {}))
@@ -274,7 +253,7 @@ def _counted_somewhere(items: Sequence[Item]) -> Iterator[UsageEvent]:
     return (decode_event(item) for item in items if "epochs" in item)
 
 
-def _after(at: dict[str, Any], start: Item | None, callers: int, last_day: str) -> dict[str, Any] | None:
+def _after(at: dict[str, Any], start: Item | None, cursor: Mapping[str, Any], last_day: str) -> dict[str, Any] | None:
     """Where the walk goes on: through the partitions of a day, the days of a caller, and the callers."""
     place = {name: value for name, value in at.items() if name != "start"}
     if start is not None:
@@ -283,8 +262,8 @@ def _after(at: dict[str, Any], start: Item | None, callers: int, last_day: str) 
         return place | {"partition": at["partition"] + 1}
     if at["day"] < last_day:
         return place | {"partition": 0, "day": day_name(day_number(at["day"]) + 1)}
-    if at["caller"] + 1 < callers:
-        return place | {"caller": at["caller"] + 1, "day": at["first"], "partition": 0}
+    if at["caller"] + 1 < len(cursor["callers"]):
+        return place | {"caller": at["caller"] + 1, "day": cursor["first"], "partition": 0}
     return None
 
 

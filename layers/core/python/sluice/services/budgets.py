@@ -182,7 +182,7 @@ class Budgets:
         terms, version = self._terms(wanted, own, seen)
         present = self._book.present(namespace)
         if seen.ledger is None:
-            made = new_ledger(namespace, entity, present, terms, version, now_ms)
+            made = new_ledger(namespace, entity, present, terms, version, now_ms, self._book.first_epoch(now_ms))
             return asked(made, own)
         after = with_terms(seen.ledger, present, terms, version, now_ms)
         return asked(after, own, has_own=wanted.own is not None)
@@ -208,7 +208,8 @@ class Budgets:
         writes.append({"ConditionCheck": entity_exists(wanted.namespace, wanted.entity)})
         if seen.defaults is None:
             present, terms = after.standing.periods, effective_terms(None, None)
-            empty = new_ledger(wanted.namespace, DEFAULTS, present, terms, NO_DEFAULTS, now_ms)
+            first_epoch = self._book.first_epoch(now_ms)
+            empty = new_ledger(wanted.namespace, DEFAULTS, present, terms, NO_DEFAULTS, now_ms, first_epoch)
             writes.append({"Put": put_ledger(empty)})
         return writes
 

@@ -8,6 +8,7 @@ it happens once.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sluice.core.admission import CHAIN_MAX
@@ -22,13 +23,13 @@ from sluice.repository.audit import AuditEvent, audit_put, decode_audit_event
 from sluice.repository.entities import children_query, entity_image, entity_put, entity_unchanged
 from sluice.repository.items import Entity, decode_entity
 from sluice.repository.legacy_settings import entity_of_any_layout
-from sluice.repository.limits import own_limits_query
 from sluice.repository.requests import QueryRequest
 from sluice.repository.store import Committed, ConditionFailed, Store
 from sluice.repository.wire import Item, Value
 from sluice.services.configuration import Configuration
 from sluice.services.confinement import Confinement, no_such_entity
-from sluice.services.removal import Removal
+from sluice.services.departures import Departures
+from sluice.services.removal import MayGo, Removal, unheld
 
 _WRITE_ROUNDS: Final = 4
 # How many entities below one may be looked at to see whether it can move.
@@ -82,6 +83,7 @@ class Entities:
         self._random_below = random_below
         self._new_token = new_token
         self._confinement = Confinement(store)
+        self._departures = Departures(store, clock_ms)
         self._removal = Removal(store, clock_ms, random_below, new_token)
 
     def get(self, namespace: str, entity_id: str) -> Entity:
@@ -157,11 +159,13 @@ class Entities:
         author: Author = BY_SYSTEM,
         place: Place = ANYWHERE,
     ) -> None:
-        """Removes the entity with its limits and buckets. What it consumed stays in the history."""
+        """Removes the entity with its limits, budget and buckets. What it consumed stays in the history."""
+        may_go: MayGo = unheld
         if place.within is not None:
-            self._refuse_with_limits(namespace, entity_id)
+            self._departures.refuse_with_limits(namespace, entity_id)
+            may_go = partial(self._departures.may_go, namespace, entity_id)
         try:
-            self._removal.remove(namespace, entity_id, precondition, author)
+            self._removal.remove(namespace, entity_id, precondition, author, may_go=may_go)
         finally:
             self._configuration.forget(namespace)
 
@@ -170,7 +174,7 @@ class Entities:
         return None if item is None else entity_of_any_layout(item, entity_id)
 
     def _check_confined(self, namespace: str, entity: Entity, before: Entity | None, place: Place) -> None:
-        """What a confined caller may not do: put something elsewhere, or out of the reach of limits that others set."""
+        """What a confined caller may not do: put something elsewhere, or out of what others bound."""
         if place.within is None or entity.entity == place.within:
             if place.within is not None and before is not None and entity.cascade != before.cascade:
                 raise Forbidden("only the org itself changes cascade")
@@ -184,7 +188,7 @@ class Entities:
             left = [before.parent, *self._names_above(namespace, before.parent)]
             for one in left:
                 if one is not None and one not in stays:
-                    self._refuse_with_limits(namespace, one)
+                    self._departures.refuse_bound(namespace, one)
 
     def _is_within(self, namespace: str, within: str, entity_id: str) -> bool:
         try:
@@ -200,10 +204,6 @@ class Entities:
             names.append(found.parent)
             found = self._find(namespace, found.parent)
         return names
-
-    def _refuse_with_limits(self, namespace: str, entity_id: str) -> None:
-        if self._store.query({**own_limits_query(namespace, entity_id), "Limit": 1}).items:
-            raise Forbidden("limits of its own are the org's to remove; ask with the org's token")
 
     def _check_place(self, namespace: str, entity: Entity, before: Entity | None) -> list[Entity]:
         """Everyone above, after checking that the entity may stand there."""

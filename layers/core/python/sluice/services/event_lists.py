@@ -4,12 +4,15 @@ Events stand in the partitions of whoever reported them. An app's events were re
 an entity below it likewise; those of the org by itself and by all of its apps. Which apps these are, former ones too,
 their totals of that day tell, which are seconds behind the events.
 
-A page looks into a bounded number of partitions: it may have fewer events than it could, or none, and still not be the
-last one.
+An app that asks sees what was counted for it since it was made: another app may have had its id before, and another one
+the entity that it asks about. When that entity was made says nothing: the report that makes it known comes before it.
+
+A list stays on the day that it began on: its cursors carry it. A page looks into a bounded number of partitions: it may
+have fewer events than it could, or none, and still not be the last one.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sluice.core.errors import InvalidRequest
@@ -24,8 +27,10 @@ from sluice.repository.events import (
     events_query,
     since,
 )
+from sluice.repository.legacy_settings import entity_of_any_layout
 from sluice.repository.listing import place_of
 from sluice.repository.money_keys import EVENT_PARTITIONS
+from sluice.repository.orgs import Org
 from sluice.repository.requests import QueryRequest
 from sluice.repository.store import Store
 from sluice.services.confinement import no_such_entity
@@ -88,35 +93,55 @@ class EventLists:
         self._calendar = ZoneCalendar()
 
     def of(
-        self, namespace: str, entity: str, day: int | None, page: PageRequest, since_ms: int = 0
+        self, namespace: str, entity: str, day: int | None, page: PageRequest, within: str | None = None
     ) -> Listed[UsageEvent]:
-        """`day`: of the org; today where there is none. `since_ms`: what came in before is not shown."""
+        """`day`: of the org; without one the cursor's, and today on the first page. `within`: the app that asks, about
+        itself or an entity below it; None: the org does."""
         org = self._settings.org(namespace)
         lineage = self._lineages.find(namespace, entity)
         if lineage is None:
             raise no_such_entity()
-        today = local_day(org.settings.zones, self._clock_ms(), self._calendar).number
-        number = today if day is None else day
-        # By a clock that is a little ahead of ours it may be tomorrow already.
-        if not today - KEPT_DAYS <= number <= today + 1:
-            raise InvalidRequest("day", f"must be one of the last {KEPT_DAYS} days: older events are in the archive")
-        asked = _Asked(
-            namespace=namespace,
-            org=org.org,
-            day=day_name(number),
-            reporters=_reporters(lineage, org.org, since_ms),
-            every=entity == org.org,
+        purpose = (namespace, "events", entity)
+        start = self._cursors.read(purpose, page.cursor)
+        name, start = self._first(org, day) if start == START else _following(day, start)
+        reporters = (
+            _reporters(lineage, org.org) if within is None else self._reporters_of(namespace, within, entity, org.org)
         )
-        purpose = (namespace, "events", entity, asked.day)
-        walk = _Walk(self._store, self._counted, asked, self._cursors.read(purpose, page.cursor))
+        asked = _Asked(namespace, org.org, name, reporters, every=entity == org.org)
+        walk = _Walk(self._store, self._counted, asked, start)
         found: list[Found] = []
         # One more than asked for tells whether there is more.
         while len(found) <= page.limit and walk.goes_on:
             found += walk.next(page.limit + 1 - len(found))
         following = found[page.limit - 1][1] if len(found) > page.limit else walk.place
         shown = sorted((event for event, _ in found[: page.limit]), key=_in_time)
-        cursor = None if following is None else self._cursors.write(purpose, following)
-        return Listed(tuple(shown), cursor)
+        if following is None:
+            return Listed(tuple(shown), None)
+        kept = replace(following, within=(name, *following.within))
+        return Listed(tuple(shown), self._cursors.write(purpose, kept))
+
+    def _first(self, org: Org, day: int | None) -> tuple[str, Position]:
+        today = local_day(org.settings.zones, self._clock_ms(), self._calendar).number
+        number = today if day is None else day
+        # By a clock that is a little ahead of ours it may be tomorrow already.
+        if not today - KEPT_DAYS <= number <= today + 1:
+            raise InvalidRequest("day", f"must be one of the last {KEPT_DAYS} days: older events are in the archive")
+        return day_name(number), START
+
+    def _reporters_of(self, namespace: str, app: str, entity: str, org: str) -> list[_Reporter]:
+        """Who may have reported for an app about itself or an entity below it."""
+        item = self._store.get(keys.entity(namespace, app), consistent=True)
+        if item is None:
+            raise no_such_entity()
+        since_ms = entity_of_any_layout(item, app).created_at_ms
+
+        def own(query: QueryRequest) -> QueryRequest:
+            return since(query if entity == app else about_entity(query, entity), since_ms)
+
+        return [
+            _Reporter(app, (_REPORTER, app), own),
+            _Reporter(org, (_REPORTER, org), lambda query: about_app(own(query), app)),
+        ]
 
 
 class _Walk:
@@ -200,22 +225,29 @@ class _Walk:
         self.place = Position(within=searched if entity in {None, self._asked.org} else (*searched, entity))
 
 
-def _reporters(lineage: Lineage, org: str, since_ms: int) -> list[_Reporter]:
+def _following(day: int | None, position: Position) -> tuple[str, Position]:
+    """The day of a cursor, and its place."""
+    name, *within = position.within
+    if day is not None and day_name(day) != name:
+        raise InvalidRequest("cursor", "is not a cursor of this day")
+    return name, replace(position, within=tuple(within))
+
+
+def _reporters(lineage: Lineage, org: str) -> list[_Reporter]:
     """Of those who may have reported about an entity, all whose names are known."""
-
-    def narrowed(narrow: Narrow) -> Narrow:
-        return (lambda query: since(narrow(query), since_ms)) if since_ms else narrow
-
     entity, app = lineage.entity, lineage.app
     of_org = (_REPORTER, org)
     if entity == org:
-        return [_Reporter(org, of_org, narrowed(_all))]
+        return [_Reporter(org, of_org, _all)]
     if entity == app:
         return [
-            _Reporter(app, (_REPORTER, app), narrowed(_all)),
-            _Reporter(org, of_org, narrowed(lambda query: about_app(query, app))),
+            _Reporter(app, (_REPORTER, app), _all),
+            _Reporter(org, of_org, lambda query: about_app(query, app)),
         ]
-    about = narrowed(lambda query: about_entity(query, entity))
+
+    def about(query: QueryRequest) -> QueryRequest:
+        return about_entity(query, entity)
+
     own = [] if app is None else [_Reporter(app, (_REPORTER, app), about)]
     return [*own, _Reporter(org, of_org, about)]
 

@@ -95,7 +95,7 @@ class HoldExplain:
             taking_part.insert(0, found[asks])
         elif asks != root and defaults.has_own:
             terms = effective_terms(None, defaults.own)
-            taking_part.insert(0, new_ledger(namespace, asks, self._book.present(namespace), terms, 0, 0))
+            taking_part.insert(0, new_ledger(namespace, asks, self._book.present(namespace), terms, 0, 0, 0))
         ledgers = [
             ledger if ledger.entity == root else replace(ledger, terms=effective_terms(ledger.own, defaults.own))
             for ledger in taking_part

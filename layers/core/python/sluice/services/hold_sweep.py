@@ -6,6 +6,10 @@ event, end it once. Nothing is ever left to a TTL, which would remove a hold and
 
 The index lags behind the table, and a run may die anywhere. So the cursor passes a minute only if that is ten minutes
 old and was found empty, and until then every run looks into it again.
+
+A hold that nobody can end, such as one that this release does not understand, keeps the cursor where it is, and the
+backlog behind it grows. So the young minutes go first, and of the backlog a run that has too little time leaves the
+rest to the next one: whatever stands still, the others are ended.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,8 +35,9 @@ GRACE_MS: Final = 60_000
 """So long after its expiry a hold is closed: until then a call that took as long as its lease may still be reported."""
 SETTLED_MS: Final = 600_000
 """So old a minute must be before an empty one is passed: longer than the index lags and than clocks differ."""
-FIRST_BACK_MINUTES: Final = 15
-"""Where the very first run begins. Before the first deployment nothing was held."""
+YOUNG_MINUTES: Final = 15
+"""The latest ones, which every run looks into before the backlog. The very first run begins with them: before the first
+deployment nothing was held."""
 
 _ROUNDS: Final = 4
 
@@ -68,9 +73,11 @@ class HoldSweep:
         self._store = store
         self._freeing = freeing
         self._effects = effects
+        # Where the last run of this process left the backlog. Another process begins at the cursor, which is as good.
+        self._resume = 0
 
     def run(self, out_of_time: OutOfTime) -> SweepRun:
-        """The oldest minute first, until all that expired is closed or the time is up."""
+        """Until all that expired is closed or the time is up."""
         now_ms = self._effects.clock_ms()
         tally = _Tally()
         try:
@@ -82,26 +89,33 @@ class HoldSweep:
         return SweepRun(tally.expired, lag_s, tuple(tally.failures))
 
     def _sweep_from(self, cursor: SweepCursor, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> None:
-        passed = cursor.minute
-        passing = True
-        for minute in range(cursor.minute, budget_keys.expiry_minute(now_ms - GRACE_MS) + 1):
-            due_ms = minute * MINUTE_MS + GRACE_MS
+        empty: set[int] = set()
+        order = self._order(cursor.minute, budget_keys.expiry_minute(now_ms - GRACE_MS))
+        for number, minute in enumerate(order):
             if out_of_time():
-                tally.leave(due_ms)
+                tally.leave(min(order[number:]) * MINUTE_MS + GRACE_MS)
+                self._resume = minute
                 break
-            empty = self._sweep(minute, now_ms, tally, out_of_time)
-            passing = passing and empty and (minute + 1) * MINUTE_MS + SETTLED_MS <= now_ms
-            if passing:
-                passed = minute + 1
+            if self._sweep(minute, now_ms, tally, out_of_time):
+                empty.add(minute)
+        passed = cursor.minute
+        while passed in empty and (passed + 1) * MINUTE_MS + SETTLED_MS <= now_ms:
+            passed += 1
         if passed > cursor.minute:
             # Where another run was faster nothing is lost: this one looked at what it passes just as well.
             self._store.update(move_cursor(cursor, passed, now_ms), repeatable=True)
+
+    def _order(self, first: int, last: int) -> list[int]:
+        """The young minutes, then the backlog from where it was left, and round to there. Each from the oldest on."""
+        young = max(first, last + 1 - YOUNG_MINUTES)
+        resume = self._resume if first < self._resume < young else first
+        return [*range(young, last + 1), *range(resume, young), *range(first, resume)]
 
     def _cursor(self, now_ms: int) -> SweepCursor:
         item = self._store.get(budget_keys.SWEEP, consistent=True)
         if item is not None:
             return decode_cursor(item)
-        first = budget_keys.expiry_minute(now_ms) - FIRST_BACK_MINUTES
+        first = budget_keys.expiry_minute(now_ms) - YOUNG_MINUTES
         outcome = self._store.put(put_cursor(first, now_ms), repeatable=True)
         if isinstance(outcome, ConditionFailed) and outcome.item is not None:
             return decode_cursor(outcome.item)
@@ -115,7 +129,7 @@ class HoldSweep:
                 for keys in self._expiring(minute, partition):
                     empty = False
                     for item in self._store.batch_get(keys, consistent=True):
-                        self._end(item, now_ms, tally, out_of_time)
+                        self._end(item, minute, now_ms, tally, out_of_time)
             except (Contended, Unavailable) as error:
                 empty = False
                 tally.leave(minute * MINUTE_MS + GRACE_MS)
@@ -132,10 +146,12 @@ class HoldSweep:
                 return
             start = page.next_start
 
-    def _end(self, item: Item, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> None:
+    def _end(self, item: Item, minute: int, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> None:
         try:
             hold = decode_hold(item)
         except UnknownShape as error:
+            # What it says of itself is not to be relied on; the index has it under this minute.
+            tally.leave(minute * MINUTE_MS + GRACE_MS)
             tally.failures.append(error)
             return
         due_ms = hold.expires_at_ms + GRACE_MS

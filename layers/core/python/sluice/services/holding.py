@@ -22,7 +22,17 @@ from cachetools import TTLCache
 
 from sluice.core.admission import Admission
 from sluice.core.backoff import contended_wait_ms
-from sluice.core.budget import DEFAULTS, Amounts, LedgerChange, Periods, Span, Violation, latest, violations
+from sluice.core.budget import (
+    DEFAULTS,
+    Amounts,
+    LedgerChange,
+    Periods,
+    Span,
+    Violation,
+    latest,
+    never_fits,
+    violations,
+)
 from sluice.core.budget_states import refusal
 from sluice.core.errors import (
     BudgetExceeded,
@@ -38,7 +48,7 @@ from sluice.core.period import LocalDay, local_month
 from sluice.core.reserves import Reserve
 from sluice.core.signals import Signal
 from sluice.core.timelines import Zones
-from sluice.repository.holds import put_hold
+from sluice.repository.holds import decode_hold, put_hold
 from sluice.repository.idempotency import IdempotencyKey
 from sluice.repository.ledger_items import Ledger
 from sluice.repository.ledgers import changed_ledger, hold_in_ledger
@@ -65,7 +75,7 @@ Found = Sequence[tuple[Ledger, Violation]]
 
 
 class HardCaps(Protocol):
-    """Is told of every refusal by a hard budget."""
+    """Is told of every refusal by a hard budget that is used up."""
 
     def refused(self, found: Found) -> None: ...
 
@@ -91,12 +101,14 @@ class _Gate:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One acquire over all of its transactions. `fresh`: the entities whose ledgers were seen as they are now."""
+    """One acquire over all of its transactions. `fresh`: the entities whose ledgers were seen as they are now. `drawn`:
+    what each of the transactions was to hold."""
 
     wish: Wish
     chain: Chain
     lease_id: str
     fresh: set[str] = field(default_factory=set)
+    drawn: list["_Drawn"] = field(default_factory=list)
 
     @property
     def namespace(self) -> str:
@@ -248,12 +260,17 @@ class Holding:
             return amounts
         told = [(ledger.entity, violation) for ledger, violation in found]
         if attempt.fresh.issuperset(attempt.chain.entities):
-            if self._hard_caps is not None:
-                self._hard_caps.refused(found)
+            self._tell(found)
             remedies = self._reserves.remedies(call, lambda less: not in_the_way(ledgers, present, less))
         else:
             remedies = []
         raise refusal(told, resets_at_ms(self._settings.org(namespace).settings.zones, day), remedies)
+
+    def _tell(self, found: Found) -> None:
+        """Of budgets that are used up. What an empty one would refuse as well is the request's own fault."""
+        used_up = [(ledger, one) for ledger, one in found if one.limit == 0 or not never_fits(one)]
+        if used_up and self._hard_caps is not None:
+            self._hard_caps.refused(used_up)
 
     def _look_again(self, attempt: _Attempt) -> bool:
         """At those ledgers that were not seen as they are now. False where there is none."""
@@ -267,7 +284,7 @@ class Holding:
         self, attempt: _Attempt, ledgers: Sequence[Ledger], amounts: Amounts, along: Along
     ) -> Admission | Refused | None:
         """None where ledgers were not as their images said."""
-        drawn: list[_Drawn] = []
+        drawn = attempt.drawn
         count = 0
 
         def written(taken: Sequence[Taken]) -> Sequence[TransactWrite]:
@@ -278,6 +295,7 @@ class Holding:
             return [*extra, *drawn[-1].writes(ledgers, amounts)]
 
         outcome = self._together.take(attempt.chain.opened, written)
+        held = drawn[-1]
         if isinstance(outcome, Refused):
             of_along, (*of_ledgers, of_put) = outcome.failures[:count], outcome.failures[count:]
             if any(failure is not None for failure in of_along):
@@ -286,10 +304,12 @@ class Holding:
             if of_put is None:
                 self._learn(attempt, ledgers, of_ledgers)
                 return None
-        held = drawn[-1]
-        for ledger in ledgers:
-            change = LedgerChange(held=amounts)
-            self._book.remember(changed_ledger(ledger, held.present, change, held.hold.taken_at_ms))
+            held = _stored(drawn, of_put)
+            self._book.refresh(attempt.namespace, (one.entity for one in held.hold.ledgers))
+        else:
+            for ledger in ledgers:
+                change = LedgerChange(held=amounts)
+                self._book.remember(changed_ledger(ledger, held.present, change, held.hold.taken_at_ms))
         self._holds.taken(held.hold)
         if amounts.cost_usd_micros:
             self._effects.meter.count(Signal.HELD_USD_MICROS, amounts.cost_usd_micros)
@@ -355,3 +375,11 @@ def resets_at_ms(zones: Zones, day: LocalDay) -> dict[Span, int]:
 
 def _nothing_along(_admission: Admission) -> Sequence[TransactWrite]:
     return ()
+
+
+def _stored(drawn: Sequence[_Drawn], failure: ConditionFailed) -> _Drawn:
+    """The one of them that was applied: one that was refused at first may have arrived once more."""
+    if failure.item is None:
+        return drawn[-1]
+    taken_at_ms = decode_hold(failure.item).taken_at_ms
+    return next((one for one in reversed(drawn) if one.hold.taken_at_ms == taken_at_ms), drawn[-1])

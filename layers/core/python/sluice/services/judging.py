@@ -164,7 +164,7 @@ class Judge:
         """Refuses what is wrong by itself."""
         check_report(report, now_ms)
         lease = report.lease
-        entity = report.entity or reporter.entity
+        entity = report.entity or (reporter.entity if lease is None else lease.entity)
         if lease is not None and (lease.namespace, lease.entity) != (reporter.namespace, entity):
             raise InvalidLease
         org = self._settings.org(reporter.namespace)
@@ -189,7 +189,7 @@ class Judge:
 
     def judge(self, reporter: Reporter, opened: Opened) -> Charge | None:
         """None where nobody knows the entity yet and it is to be registered. Raises what the reporter is told."""
-        lineage = self._lineages.find(reporter.namespace, opened.entity)
+        lineage = self._lineage(opened)
         if lineage is None and reporter.registers:
             # Nobody becomes known by what is refused: so it is judged as of whoever it will stand below.
             above = self._lineages.find(reporter.namespace, reporter.entity)
@@ -234,6 +234,19 @@ class Judge:
             increase=counted_call(priced.cost_usd_micros, report.tokens, report.status),
             shards=opened.org.settings.counter_shards,
         )
+
+    def _lineage(self, opened: Opened) -> Lineage | None:
+        """A call for which something is held is counted also if its entity was removed while it was under way: for
+        whoever it stood below."""
+        namespace = opened.org.namespace
+        lineage = self._lineages.find(namespace, opened.entity)
+        if lineage is not None or opened.hold is None:
+            return lineage
+        above = (self._lineages.find(namespace, entity) for entity in opened.hold.chain[1:])
+        nearest = next((one for one in above if one is not None), None)
+        if nearest is None:
+            return None
+        return Lineage(opened.entity, opened.hold.chain, (nearest.entity, *nearest.above), nearest.app)
 
     def register(self, reporter: Reporter, opened: Opened) -> None:
         """Below the reporter's own entity, as an acquire would. If somebody else was first, what they stored stands."""

@@ -26,6 +26,7 @@ from sluice.repository.ledger_items import Ledger, decode_ledger, new_ledger
 from sluice.repository.ledgers import change_terms, put_ledger, with_terms
 from sluice.repository.store import Store
 from sluice.repository.wire import Item
+from sluice.services.claims import new_generation
 from sluice.services.effects import Effects
 from sluice.services.settings import SettingsCache
 from sluice.services.zones import ZoneCalendar
@@ -83,6 +84,10 @@ class LedgerBook:
         with self._lock:
             self._days[namespace] = zones, day
         return day
+
+    def first_epoch(self, now_ms: int) -> int:
+        """Of a new ledger."""
+        return new_generation(now_ms, self._random_below)
 
     def for_charge(self, namespace: str, chain: Sequence[str]) -> list[Ledger]:
         """Those that what the entity used is added to: its own, made where it is missing, and those above it with a
@@ -150,7 +155,8 @@ class LedgerBook:
         if not worth(terms):
             return None
         version, now_ms = org.defaults.limits_version, self._clock_ms()
-        made = new_ledger(org.namespace, entity, self.present(org.namespace), terms, version, now_ms)
+        present, first_epoch = self.present(org.namespace), self.first_epoch(now_ms)
+        made = new_ledger(org.namespace, entity, present, terms, version, now_ms, first_epoch)
         outcome = self._store.put(put_ledger(made), repeatable=True)
         if outcome.item is None:
             self.remember(made)

@@ -170,9 +170,9 @@ class Lists:
         return self._list(purpose, queries, page, self._by_key(decode, key_of))
 
     def whole(
-        self, purpose: Sequence[str], query: QueryRequest, page: PageRequest, decode: Callable[[Item], T]
+        self, purpose: Sequence[str], query: QueryRequest, page: PageRequest, decode: Callable[[Item], T | None]
     ) -> Listed[T]:
-        """A list that is read with everything that it shows."""
+        """A list that is read with everything that it shows. `decode`: None for what is left out."""
         return self._list(purpose, [query], page, _as_listed(decode))
 
     def _list(
@@ -207,7 +207,7 @@ class Lists:
         return read
 
 
-def _as_listed(decode: Callable[[Item], T]) -> Callable[[Sequence[Entry]], Iterator[T | None]]:
+def _as_listed(decode: Callable[[Item], T | None]) -> Callable[[Sequence[Entry]], Iterator[T | None]]:
     """For an index that has the whole item."""
 
     def read(entries: Sequence[Entry]) -> Iterator[T | None]:

@@ -1,7 +1,7 @@
 """Marks the totals whose counters grew, as the stream tells: one write for each total that a batch is about.
 
-A rollup takes a mark only when its minute is over, and five seconds more. So whatever was counted before a mark was
-made, or seen, in its minute is in the sum that removes it, and a minute needs no second mark.
+A rollup removes a mark only when its minute is over, and five seconds more. So whatever was counted in the minute of a
+mark, also behind it, is in the sum that removes it, and a minute needs no second mark.
 """
 
 from collections.abc import Mapping, Sequence

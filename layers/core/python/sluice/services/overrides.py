@@ -60,7 +60,8 @@ class Overrides:
         ground = self._grounds.today(namespace, self._grounds.app_of(namespace, entity, within), now_ms)
         if wanted.label not in ground.usable:
             raise UnknownLabel("label", "is no label of the ordering that is defined and has a quota")
-        override = Override(wanted.label, wanted.reason, author.actor, _until_ms(wanted, ground.day, now_ms))
+        until_ms = _until_ms(wanted, ground.day, now_ms)
+        override = Override(wanted.label, wanted.reason, author.actor, until_ms, whole_day=wanted.until_ms is None)
         tell = self._teller(ground, Action.SELECTION_OVERRIDE_PUT, author, now_ms)
         seen = self._stored(ground.name)
         for _ in range(_WRITE_ROUNDS):

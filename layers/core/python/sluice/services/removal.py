@@ -80,6 +80,15 @@ CompanyOf = Callable[[Entity], Company]
 """Asked anew for each try: the company may have changed."""
 
 
+MayGo = Callable[[Ledger | None], Sequence[TransactWrite]]
+"""Raises where an entity with this ledger must stay; else what its ledger must still be in the moment in which it goes.
+Asked anew for each try: nothing is held in the ledger."""
+
+
+def unheld(ledger: Ledger | None) -> Sequence[TransactWrite]:
+    return [] if ledger is None else [{"ConditionCheck": ledger_unheld(ledger)}]
+
+
 def alone(entity: Entity) -> Company:
     if entity.role is not EntityRole.OTHER:
         raise InUse(f"this entity is an {entity.role.value} and goes only with it; delete the {entity.role.value}")
@@ -106,8 +115,9 @@ class Removal:
         precondition: Precondition,
         author: Author,
         company_of: CompanyOf = alone,
+        may_go: MayGo = unheld,
     ) -> None:
-        known = self._remove_entity(namespace, entity_id, precondition, author, company_of)
+        known = self._remove_entity(namespace, entity_id, precondition, author, company_of, may_go)
         limits = self._remove_limits(namespace, entity_id, author)
         profiles = self._remove_profiles(namespace, entity_id, author)
         budget = self._remove_ledger(namespace, entity_id, author)
@@ -116,7 +126,13 @@ class Removal:
             raise NotFound("there is no such entity")
 
     def _remove_entity(
-        self, namespace: str, entity_id: str, precondition: Precondition, author: Author, company_of: CompanyOf
+        self,
+        namespace: str,
+        entity_id: str,
+        precondition: Precondition,
+        author: Author,
+        company_of: CompanyOf,
+        may_go: MayGo,
     ) -> bool:
         """The entity and as many of its limits as fit. False if there is no such entity."""
         event_id, at_ms = self._new_token(), self._clock_ms()
@@ -131,14 +147,14 @@ class Removal:
                 raise PreconditionFailed("the stored version is another one")
             company = company_of(before)
             self._refuse_with_children(namespace, entity_id)
-            ledger = self._unheld_ledger(namespace, entity_id)
+            as_judged = may_go(self._unheld_ledger(namespace, entity_id))
             limits = self._some_limits(namespace, entity_id)
             event = _entity_event(entity_id, company, event_id, at_ms, author)
             writes = [
                 audit_put(namespace, event),
                 entity_delete(namespace, before),
                 *company.removed,
-                *([] if ledger is None else [TransactWrite(ConditionCheck=ledger_unheld(ledger))]),
+                *as_judged,
                 *self._limits_removed(namespace, limits, author),
             ]
             outcome = self._store.transact(writes, self._new_token())

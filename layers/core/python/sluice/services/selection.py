@@ -219,7 +219,7 @@ def _is_made_by(choice: Choice, state: StickyState, now_ms: int) -> bool:
 
 def _kept(state: StickyState, ground: Ground, now_ms: int) -> StickyState:
     """What selection goes by: not a label that it passes over by now, nor an override that is over."""
-    override = None if state.override is None or not state.override.holds(now_ms) else state.override
+    override = None if state.override is None or not state.override.holds(now_ms) else state.override.on(ground.day)
     if ground.sticky_enabled and state.active_label in ground.usable:
         return replace(state, override=override)
     return StickyState(override=override)
