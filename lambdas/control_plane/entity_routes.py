@@ -59,7 +59,7 @@ def add_entity_routes(router: APIGatewayHttpRouter, services: Services) -> None:
         )
         return _answer(done.entity, put_status(created=done.created))
 
-    @router.delete(ENTITY, summary="Remove an entity with its limits and buckets", responses=_DELETE)
+    @router.delete(ENTITY, summary="Remove an entity with its limits, budget and buckets", responses=_DELETE)
     def delete_entity(entity: _EntityPath, match: IfMatch = None) -> Response[str]:
         entities.delete(
             namespace_of(router), entity, entity_if_match(match), author=author_of(router), place=_place(router)

@@ -65,7 +65,9 @@ def add_app_routes(router: APIGatewayHttpRouter, services: Services) -> None:
         path = org_path(router, org)
         return _put_answer(apps.put(path, app, body.to_change(), app_if_match(match), author=author_of(router)))
 
-    @router.delete(APP, summary="Remove an app with its entity, limits, buckets and credentials", responses=_DELETE)
+    @router.delete(
+        APP, summary="Remove an app with its entity, limits, budget, buckets and credentials", responses=_DELETE
+    )
     def delete_app(org: OrgInPath, app: _AppPath, match: IfMatch = None) -> Response[str]:
         apps.delete(org_path(router, org), app, app_if_match(match), author=author_of(router))
         return removed()

@@ -119,8 +119,8 @@ def acquire(api: Api, path: str = "/v1/acquire", **reserve: Any) -> Answer:
     return api.call("POST", path, body)
 
 
-def use(api: Api, label: str, input_tokens: int, output_tokens: int, **more: Any) -> Any:
-    call = {
+def call(label: str, input_tokens: int, output_tokens: int, **more: Any) -> dict[str, Any]:
+    return {
         "request_id": uuid.uuid4().hex,
         "label": label,
         "input_tokens": input_tokens,
@@ -129,7 +129,10 @@ def use(api: Api, label: str, input_tokens: int, output_tokens: int, **more: Any
         "occurred_at": datetime.now(UTC).isoformat(),
         **more,
     }
-    answer = api.call("POST", "/v1/usage", call)
+
+
+def use(api: Api, label: str, input_tokens: int, output_tokens: int, **more: Any) -> Any:
+    answer = api.call("POST", "/v1/usage", call(label, input_tokens, output_tokens, **more))
     assert answer.status == 202, answer.body
     return answer.json()
 
@@ -183,12 +186,16 @@ def test_a_hard_budget_is_held_settled_and_freed_exactly(house: House, alerts: A
     assert (check["used"], check["requested"], check["fits"]) == (3 * HELD, HELD, False)
     assert shown(budget(house, CAPPED)["day"]) == (3 * HELD, 3 * HELD, 303_000, 303_000, 0, 3)
 
-    # Whoever reports the lease pays what it cost, and what was held for more is free.
-    reported = {"lease": leases[0], "request_id": uuid.uuid4().hex, "occurred_at": datetime.now(UTC).isoformat()}
-    assert use(app, "premium", 50_000, 500, **reported)["cost_usd_micros"] == SPENT
-    settled = (2 * HELD + SPENT, 2 * HELD, 202_000 + 50_500, 202_000, 1, 2)
-    assert shown(budget(house, CAPPED)["day"]) == settled
-    assert use(app, "premium", 50_000, 500, **reported)["duplicate"] is True
+    # Whoever settles the lease with what was used pays that, and what was held for more is free.
+    usage = call("premium", 50_000, 500)
+    for number in range(2):
+        answer = app.call("POST", "/v1/leases/settle", {"lease": leases[0], "actual": {}, "usage": usage})
+        assert answer.status == 200, answer.body
+        told = answer.json()["usage"]
+        assert (told["cost_usd_micros"], told["duplicate"]) == (SPENT, number == 1)
+        settled = (2 * HELD + SPENT, 2 * HELD, 202_000 + 50_500, 202_000, 1, 2)
+        assert shown(budget(house, CAPPED)["day"]) == settled
+    assert use(app, "premium", 50_000, 500, **{**usage, "lease": leases[0]})["duplicate"] is True
     for _ in range(2):
         assert app.call("POST", "/v1/leases/release", {"lease": leases[1]}).status == 200
         now = budget(house, CAPPED)

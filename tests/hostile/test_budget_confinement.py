@@ -79,6 +79,35 @@ def test_nobody_is_moved_out_of_a_budget(product: Product, parent: str) -> None:
     assert ask(product, AS_APP, "PUT", f"/v1/entities/{USER}", {"name": "x"}).status == 200
 
 
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        (f"/v1/budgets/{TEAM}", HARD),
+        (f"/v1/budgets/{TEAM}", {"enforcement": "none"}),
+        (f"/v1/limits/entities/{TEAM}/r", {"limits": {"rpm": {"capacity": 9, "refill_period_seconds": 60}}}),
+    ],
+)
+def test_nobody_is_removed_to_be_made_anew_out_of_a_budget(product: Product, target: str, body: object) -> None:
+    """Hole: what may not be moved was removed, and put elsewhere."""
+    put(product, target, body)
+    refused(product, "DELETE", f"/v1/entities/{USER}")
+    assert ask(product, AS_ORG, "DELETE", target).status == 204
+    assert ask(product, AS_APP, "DELETE", f"/v1/entities/{USER}").status == 204
+
+
+def test_what_binds_all_of_an_app_keeps_nobody_in_it(product: Product) -> None:
+    """Whatever is made anew stands below it again."""
+    for entity in (APP, OWNER):
+        put(product, f"/v1/budgets/{entity}", HARD)
+    assert ask(product, AS_APP, "DELETE", f"/v1/entities/{USER}").status == 204
+
+
+def test_a_new_id_is_the_apps_to_put_wherever_it_likes(product: Product) -> None:
+    """So a budget of a team binds who is in it, and no users that the app makes up."""
+    put(product, f"/v1/budgets/{TEAM}", HARD)
+    assert ask(product, AS_APP, "PUT", "/v1/entities/made-up", {"parent": APP}).status == 201
+
+
 def test_who_stays_below_a_budget_may_move(product: Product) -> None:
     for entity in (USER, APP):
         put(product, f"/v1/budgets/{entity}", HARD)

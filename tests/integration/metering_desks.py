@@ -78,7 +78,7 @@ SETTINGS = OrgSettings(quota_scopes=always(QuotaScope.APP), quotas_usd_micros={L
 
 @dataclass
 class FakeModels:
-    """`labels`: the model of each. `asked`: for whom a label was resolved."""
+    """`labels`: the model of each. `asked`: for whom a label was resolved. Nothing of it is old."""
 
     labels: dict[str, str] = field(default_factory=lambda: {LABEL: MODEL, "economy": "model-of-economy"})
     asked: list[tuple[str, str | None, str, str | None]] = field(default_factory=list)
@@ -98,6 +98,9 @@ class FakeModels:
     def definition(self, namespace: str, label: str) -> LabelDefinition | None:
         return LabelDefinition(label, self.labels[label], None, None, None, None, None, 1, 0, 0)
 
+    def look_again(self, namespace: str) -> bool:
+        return False
+
 
 @dataclass
 class FakePrices:
@@ -111,6 +114,9 @@ class FakePrices:
     ) -> Price | None:
         self.asked.append((namespace, model_id, region, day, None if definition is None else definition.label))
         return self.prices.get(model_id)
+
+    def look_again(self, namespace: str, model_id: str) -> bool:
+        return False
 
 
 @dataclass

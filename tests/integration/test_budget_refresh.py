@@ -16,7 +16,7 @@ from sluice.repository.jobs import Job, JobState
 from sluice.repository.ledger_items import encode_ledger
 from sluice.repository.ledgers import change_ledger
 from sluice.repository.retries import Retries
-from sluice.repository.store import Applied, DynamoStore
+from sluice.repository.store import Applied, DynamoStore, Page
 from sluice.services import budget_refresh, callers
 from sluice.services.budget_refresh import REFRESH_BUDGETS, BudgetRefreshes, RefreshBudgets
 from sluice.services.callers import CallerWalk
@@ -62,8 +62,11 @@ class Refresher:
             left -= 1
             return left < 0
 
-        run = self.jobs.run_open(self.work, out_of_time)
-        assert run.failures == []
+        for _ in range(2):
+            run = self.jobs.run_open(self.work, out_of_time)
+            assert run.failures == []
+            # It may rest until the next run.
+            self.desk.clock.advance(budget_refresh.INDEXES_MS)
 
     def refreshed(self, entity: str | None = APP) -> Job:
         job = self.refreshes.start(NAMESPACE, entity)
@@ -213,6 +216,68 @@ def test_events_of_a_ledger_that_was_removed_stay_its_own(desk: MeteringDesk, re
     assert ledger.first_epoch > 10**18
 
 
+@pytest.mark.parametrize("known_by", ["nothing", "totals"])
+def test_an_app_that_no_index_shows_yet_is_waited_for(
+    desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch, known_by: str
+) -> None:
+    """It was made, and has reported, a moment ago."""
+    desk.submit(AS_ORG, request_id="by-org", entity=APP)
+    desk.submit()
+    shown_ms = desk.clock.now_ms + 4_000
+    real = refresher.store.inner.query
+
+    def lagging(request: Any) -> Page:
+        page = real(request)
+        late = ":apps" in request["ExpressionAttributeValues"] and desk.clock.now_ms < shown_ms
+        return Page((), None) if late else page
+
+    monkeypatch.setattr(refresher.store.inner, "query", lagging)
+    if known_by == "totals":
+        desk.roll_up()
+    refresher.refreshed()
+    assert spent(ledger_of(desk.store.inner)) == 2 * COST
+
+
+def test_a_step_reads_a_bounded_number_of_events(
+    desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_refresh, "EVENTS_MAX", 3)
+    for number in range(12):
+        desk.submit(request_id=f"request-{number}", occurred_at_ms=NOW_MS - number % 4 * DAY_MS)
+    refresher.spoil()
+    pages: list[int] = []
+    real = refresher.store.inner.query
+
+    def counting(request: Any) -> Page:
+        page = real(request)
+        pages.append(sum("epochs" in item for item in page.items))
+        return page
+
+    monkeypatch.setattr(refresher.store.inner, "query", counting)
+    job = refresher.refreshes.start(NAMESPACE, APP)
+    while refresher.jobs.get(NAMESPACE, job.job_id).is_open:
+        pages.clear()
+        refresher.work[REFRESH_BUDGETS].step(refresher.jobs.get(NAMESPACE, job.job_id))
+        assert sum(pages[:-1]) < 3
+        refresher.run(steps=1)
+    assert spent(ledger_of(desk.store.inner), Span.MONTH) == 12 * COST
+
+
+def test_progress_is_told_in_ledgers(desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_refresh, "GROUP", 1)
+    desk.submit()
+    job = refresher.refreshes.start(NAMESPACE, None)
+    seen: list[tuple[int, int | None]] = []
+    while (now := refresher.jobs.get(NAMESPACE, job.job_id)).is_open:
+        seen.append((now.done, now.total))
+        refresher.run(steps=1)
+    done = refresher.jobs.get(NAMESPACE, job.job_id)
+    # The app and the org; the defaults count nothing.
+    assert (done.done, done.total) == (2, 2)
+    assert {(0, 0), (0, 2), (1, 2)} <= {(count, total or 0) for count, total in seen}
+    assert seen == sorted(seen, key=lambda pair: (pair[1] or 0, pair[0]))
+
+
 def test_all_go_in_groups(desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_refresh, "GROUP", 1)
     desk.submit()
@@ -355,7 +420,7 @@ def test_a_later_refresh_overtakes(desk: MeteringDesk, refresher: Refresher, mon
     refresher.refreshed()
     refresher.run()
     done = refresher.jobs.get(NAMESPACE, first.job_id)
-    assert done.result is not None
+    assert (done.result, done.done, done.total) == ({"overtaken": 1}, 1, 1)
     assert spent(ledger_of(desk.store.inner)) == 2 * COST
 
 

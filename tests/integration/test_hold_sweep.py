@@ -18,6 +18,7 @@ from sluice.repository.shapes import UnknownShape
 from sluice.repository.store import Applied, DynamoStore, Page
 from sluice.repository.sweeps import SweepCursor, decode_cursor
 from sluice.repository.wire import Item
+from sluice.services import hold_sweep
 from sluice.services.effects import Effects
 from sluice.services.freeing import Freeing
 from sluice.services.hold_book import HoldBook
@@ -330,10 +331,15 @@ def spoil(desk: MeteringDesk, lease_id: str) -> Item:
     return item
 
 
+def after_queries(sweeper: Sweeper, queries: int) -> Callable[[], bool]:
+    """Out of time once so many pages of the index were read."""
+    most = sweeper.store.calls.count("query") + queries
+    return lambda: sweeper.store.calls.count("query") >= most
+
+
 def after_minutes(sweeper: Sweeper, minutes: int) -> Callable[[], bool]:
     """Out of time once so many minutes of the index were looked at."""
-    most = sweeper.store.calls.count("query") + minutes * budget_keys.HOLD_PARTITIONS
-    return lambda: sweeper.store.calls.count("query") >= most
+    return after_queries(sweeper, minutes * budget_keys.HOLD_PARTITIONS)
 
 
 def test_a_hold_that_can_never_be_ended_keeps_no_newer_one(desk: MeteringDesk, sweeper: Sweeper) -> None:
@@ -400,3 +406,104 @@ def test_a_ledger_that_is_gone_gets_nothing_back(desk: MeteringDesk, sweeper: Sw
     assert sweeper.run().expired == 1
     assert held(ledger_of(desk.store.inner)) == 0
     assert desk.store.inner.get(budget_keys.ledger(NAMESPACE, ORG), consistent=True) is None
+
+
+def test_without_time_no_further_page_is_read(desk: MeteringDesk, sweeper: Sweeper) -> None:
+    """However many pages one part of the index has. What was not seen to its end is not taken to be empty."""
+    desk.clock.advance(HOUR_MS)
+    sweeper.run()
+    take_hold(desk, RESERVED)
+    desk.clock.advance(LEASE_MS + GRACE_MS + SETTLED_MS)
+    before, inner = sweeper.cursor(), sweeper.store.inner
+
+    class Endless:
+        """Shows nothing yet, and always another page."""
+
+        def query(self, _request: Any) -> Page:
+            return Page((), {"PK": "x"})
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+    sweeper.store.inner = Endless()
+    for pages in (0, 7):
+        sweeper.store.taken_calls()
+        run = sweeper.run(after_queries(sweeper, pages))
+        assert sweeper.store.calls.count("query") == pages
+        assert (run.expired, run.failures) == (0, ())
+        assert run.lag_s >= SETTLED_MS // 1000
+        sweeper.store.inner, endless = inner, sweeper.store.inner
+        assert sweeper.cursor() == before
+        sweeper.store.inner = endless
+    sweeper.store.inner = inner
+    assert sweeper.run().expired == 1
+
+
+@pytest.mark.parametrize("more_queries", [12, 3])
+def test_short_runs_of_many_processes_come_to_all_of_a_long_backlog(
+    desk: MeteringDesk, start: Callable[[], Sweeper], monkeypatch: pytest.MonkeyPatch, more_queries: int
+) -> None:
+    """Each goes on where the last one stopped, though that was another process: also in the midst of a minute."""
+    monkeypatch.setattr(budget_keys, "HOLD_PARTITIONS", 4)
+    monkeypatch.setattr(hold_sweep, "YOUNG_MINUTES", 2)
+    start().run()
+    for number in range(3):
+        take_hold(desk, RESERVED, lease_id=f"lease-{number}")
+        desk.clock.advance(2 * MINUTE_MS)
+    spoil(desk, "lease-0")
+    desk.clock.advance(10 * MINUTE_MS)
+    stuck = hold_of(desk.store.inner, "lease-1").expires_at_ms // MINUTE_MS - 2
+    minutes = [start().cursor().minute]
+    expired = 0
+    while expired < 2:
+        assert len(minutes) < 30
+        sweeper = start()
+        expired += sweeper.run(after_queries(sweeper, 2 * 4 + more_queries)).expired
+        minutes.append(sweeper.cursor().minute)
+    assert held(ledger_of(desk.store.inner)) == 16_500
+    # What can not be ended is not passed, by however many rounds.
+    assert minutes == sorted(minutes)
+    assert minutes[-1] <= stuck
+
+
+def test_a_run_that_does_not_come_to_the_backlog_leaves_its_place(
+    desk: MeteringDesk, start: Callable[[], Sweeper]
+) -> None:
+    start().run()
+    take_hold(desk, RESERVED)
+    spoil(desk, "lease-1")
+    desk.clock.advance(HOUR_MS)
+    first = start()
+    first.run(after_minutes(first, YOUNG_MINUTES + 30))
+    kept = first.cursor()
+    assert kept.resume is not None
+    other = start()
+    other.run(after_minutes(other, YOUNG_MINUTES - 1))
+    assert other.cursor() == kept
+    assert "update" not in other.store.calls
+
+
+def test_of_two_runs_at_once_the_cut_one_loses_its_place_and_nothing_else(
+    desk: MeteringDesk, start: Callable[[], Sweeper]
+) -> None:
+    start().run()
+    take_hold(desk, RESERVED)
+    item = spoil(desk, "lease-1")
+    desk.clock.advance(HOUR_MS)
+    cut, whole = start(), start()
+    whole.run()
+    before = whole.cursor().minute
+
+    def meanwhile(verb: str, _request: Any) -> None:
+        if verb == "update":
+            cut.store.before = None
+            desk.store.inner.put({"Item": item}, repeatable=True)
+            assert whole.run().expired == 1
+            whole.run()
+
+    cut.store.before = meanwhile
+    cut.run(after_minutes(cut, YOUNG_MINUTES + 10))
+    assert cut.store.before is None
+    passed = cut.cursor()
+    assert before < passed.minute == (desk.clock.now_ms - SETTLED_MS) // MINUTE_MS
+    assert passed.resume is None

@@ -1,5 +1,6 @@
 """An entity goes with its budget, and not while calls hold a part of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,7 @@ from sluice.repository.store import Applied
 from sluice.services.entities import EntityChange, Place
 from tests.integration.audits import events, other_items
 from tests.integration.conftest import ENTITY, NAMESPACE, Host
+from tests.integration.test_acquire import per_minute
 from tests.integration.test_limits import before_transact
 from tests.tenancy import tenant_items
 
@@ -172,6 +174,80 @@ def test_what_is_spent_at_the_last_moment_is_in_an_apps_way(host: Host) -> None:
     assert not is_known(host)
 
 
+def after_removal(host: Host, action: Callable[[], None]) -> None:
+    """Once, right after the transaction in which the entity goes."""
+
+    def once(verb: str, _request: object) -> None:
+        if verb == "transact":
+            host.store.after = None
+            action()
+
+    host.store.after = once
+
+
+def test_what_is_spent_while_an_app_removes_its_entity_is_not_forgotten(host: Host) -> None:
+    """By a chain that was read before. Made anew, the entity goes on with it."""
+    for item in tenant_items(NAMESPACE, NAMESPACE):
+        host.store.inner.put({"Item": item}, repeatable=True)
+    host.clock.now_ms = NOON_MS
+    put_defaults(host, OWN)
+    put_ledger(host, own=None)
+    before = ledger(host)
+    after_removal(host, lambda: spend(host))
+    remove_as_app(host)
+    assert not is_known(host)
+    kept = ledger(host)
+    assert kept is not None
+    assert before is not None
+    assert kept.epoch == before.epoch
+    assert kept.standing.day.used == Amounts(5, 0, 1)
+    host.entities.put(NAMESPACE, ENTITY, EntityChange())
+    with pytest.raises(Forbidden, match="has spent"):
+        remove_as_app(host)
+    host.store.inner.delete({"Key": {**keys.entity(NAMESPACE, ENTITY).attributes}})
+    # It is the org's to remove, entity or not.
+    remove(host)
+    assert ledger(host) is None
+
+
+def test_an_org_forgets_what_is_spent_while_it_removes(host: Host) -> None:
+    put_ledger(host)
+    after_removal(host, lambda: spend(host))
+    remove(host)
+    assert other_items(host) == []
+
+
+def test_what_begins_while_an_app_removes_its_entity_is_not_in_the_way(host: Host) -> None:
+    """The app could not ask again: to it the entity is gone. The call settles in the ledger that stays."""
+    put_ledger(host, own=None)
+    host.put_limits({"rpm": per_minute(10)})
+    host.acquire(rpm=1)
+    after_removal(host, lambda: change(host, Amounts(5, 0, 1)))
+    remove_as_app(host)
+    assert not is_known(host)
+    assert host.find_bucket() is None
+    kept = ledger(host)
+    assert kept is not None
+    assert kept.standing.held == Amounts(5, 0, 1)
+
+
+def test_a_ledger_that_begins_while_an_app_removes_its_entity_stays(host: Host) -> None:
+    after_removal(host, lambda: put_ledger(host, own=None))
+    remove_as_app(host)
+    assert not is_known(host)
+    assert ledger(host) is not None
+
+
+def test_what_an_entity_stands_below_at_the_last_moment_is_in_an_apps_way(host: Host) -> None:
+    for entity, parent in (("app", None), ("user", "app"), (ENTITY, "app")):
+        host.entities.put(NAMESPACE, entity, EntityChange(parent=parent))
+    put_ledger(host)
+    before_transact(host, lambda: host.entities.put(NAMESPACE, "user", EntityChange(parent=ENTITY)))
+    with pytest.raises(Forbidden, match="stands below"):
+        host.entities.delete(NAMESPACE, "user", place=Place(within="app"))
+    assert host.entities.get(NAMESPACE, "user").parent == ENTITY
+
+
 def test_who_spends_all_the_time_is_not_removed_by_an_app(host: Host) -> None:
     put_ledger(host, own=None)
     host.store.before = lambda verb, _request: spend(host) if verb == "transact" else None
@@ -194,7 +270,7 @@ def test_an_app_moves_nobody_out_of_a_budget(host: Host) -> None:
     host.entities.put(NAMESPACE, "user", EntityChange(parent=ENTITY))
     put_ledger(host)
     place = Place(below="app", within="app")
-    with pytest.raises(Forbidden, match="budget of its own"):
+    with pytest.raises(Forbidden, match="stands below"):
         host.entities.put(NAMESPACE, "user", EntityChange(parent="app"), place=place)
     host.store.inner.delete({"Key": {**budget_keys.ledger(NAMESPACE, ENTITY).attributes}})
     assert host.entities.put(NAMESPACE, "user", EntityChange(parent="app"), place=place).entity.parent == "app"

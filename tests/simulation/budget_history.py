@@ -38,8 +38,9 @@ class Changed:
 
 @dataclass
 class Write:
-    """One write, or one transaction, by what it changed of budgets. `events`: put by it."""
+    """One write, or one transaction, by what it changed of budgets. `number`: in their order. `events`: put by it."""
 
+    number: int
     at_ms: int
     cause: object
     ledgers: dict[str, Changed] = field(default_factory=dict)
@@ -57,12 +58,12 @@ class History:
         self._states: dict[str, list[tuple[int, Ledger]]] = defaultdict(list)
         self._parents: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
         self.taken: dict[str, tuple[Write, Hold]] = {}
-        self.ended_ms: dict[str, int] = {}
+        self.ended: dict[str, Write] = {}
         for write in self.writes:
             for entity, changed in write.ledgers.items():
                 self._states[entity].append((write.at_ms, changed.after))
             self.taken |= {hold.lease_id: (write, hold) for hold in write.taken}
-            self.ended_ms |= {hold.lease_id: write.at_ms for hold in write.ended}
+            self.ended |= {hold.lease_id: write for hold in write.ended}
         for record in world.table.stream:
             if record.new is not None and record.new.get("kind") == ENTITY:
                 known = decode_entity(record.new)
@@ -144,12 +145,12 @@ def _meanwhile(states: Sequence[tuple[int, Any]], from_ms: int, to_ms: int) -> I
 
 
 def _writes(stream: Iterable[StreamRecord]) -> Iterator[Write | None]:
-    for _, records in groupby(stream, key=lambda record: record.write):
-        yield _write(list(records))
+    for number, (_, records) in enumerate(groupby(stream, key=lambda record: record.write)):
+        yield _write(number, list(records))
 
 
-def _write(records: Sequence[StreamRecord]) -> Write | None:
-    write = Write(records[0].created_ms, records[0].cause)
+def _write(number: int, records: Sequence[StreamRecord]) -> Write | None:
+    write = Write(number, records[0].created_ms, records[0].cause)
     for record in records:
         item: Any = record.new or record.old
         kind = item.get("kind")

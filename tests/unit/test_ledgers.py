@@ -34,6 +34,7 @@ from sluice.repository.ledgers import (
     change_terms,
     changed_ledger,
     delete_ledger,
+    delete_unchanged_ledger,
     hold_in_ledger,
     ledger_unchanged,
     ledger_unheld,
@@ -385,6 +386,18 @@ def test_a_ledger_is_told_from_one_that_somebody_wrote_since() -> None:
     assert isinstance(table.table.delete(delete_ledger(table.ledger)), Applied)
     assert isinstance(table.table.transact([unchanged], "t4"), Cancelled)
     assert table.table.transact([absent], "t5") == Committed()
+
+
+def test_a_ledger_that_was_judged_goes_only_as_it_was_judged() -> None:
+    table = Table(ledger())
+    seen = table.ledger
+    assert table.update(change_ledger(seen, FIRST, LedgerChange(charges=(Charge(FIRST, Amounts(1)),)), NOW_MS))
+    assert isinstance(table.table.delete(delete_unchanged_ledger(seen)), ConditionFailed)
+    # One that was made anew, and written as often, is another.
+    anew = replace(table.ledger, epoch=seen.epoch + 1)
+    assert isinstance(table.table.delete(delete_unchanged_ledger(anew)), ConditionFailed)
+    assert isinstance(table.table.delete(delete_unchanged_ledger(table.ledger)), Applied)
+    assert isinstance(table.table.delete(delete_unchanged_ledger(seen)), ConditionFailed)
 
 
 def test_a_ledger_does_not_go_with_a_budget_that_nobody_has_seen() -> None:

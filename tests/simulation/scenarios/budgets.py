@@ -18,6 +18,7 @@ from sluice.core.timelines import always
 from sluice.repository import budget_keys
 from sluice.repository.requests import UpdateRequest
 from sluice.repository.sweeps import put_cursor
+from sluice.services.budget_refresh import INDEXES_MS
 from sluice.services.entities import EntityChange
 from tests.simulation.budget_calls import Caller, Calls, calls_of
 from tests.simulation.budget_fates import (
@@ -43,6 +44,7 @@ CLIENTS: Final = 4
 TURNS: Final = 8
 CHANGES: Final = 6
 SWEEPS: Final = 4
+REFRESH_RUNS: Final = 10
 SWEEPS_WITHIN_MS: Final = 100
 SWEEP_LATE_MS: Final = 12 * 60_000
 """When minutes are old enough to be passed."""
@@ -68,7 +70,7 @@ def setup(world: World, admin: Admin, *, orderly: bool) -> None:
     calls = world.notes["calls"] = Calls(orderly, (WORKER,) if random.random() < 0.3 else ())
     calls.refreshes = random.random() < 0.3
     if calls.refreshes:
-        world.add_client("jobs", partial(_refresh, think_ms=4 * think_ms))
+        world.add_client("jobs", partial(_refresh, think_ms=think_ms))
     if random.random() < 0.6:
         desk.money.budgets.put_defaults(world.namespace, _drawn(world, DEFAULTS), author=BY_SYSTEM)
     for entity in (*USERS, WORKER, *APPS, ORG):
@@ -204,18 +206,28 @@ def _sweep(client: Client, first_ms: int = 0) -> None:
 
 
 def _refresh(client: Client, think_ms: int) -> None:
-    """Whatever was asked for, in several runs."""
-    while client.done < SWEEPS:
+    """Of somebody or of all, and whatever else was asked for, in several runs beside the calls."""
+    world = client.world
+    while client.done < REFRESH_RUNS:
         client.done += 1
-        client.wait(client.world.random_below(think_ms + 1))
+        # In between it rests until the indexes have caught up.
+        client.wait(world.random_below(client.random.choice((think_ms + 1, INDEXES_MS, 2 * INDEXES_MS))))
+        if client.done == 1:
+            entity = client.random.choice((None, None, *USERS, *APPS, ORG))
+            client.attempt(f"refresh {entity}", partial(_start_refresh, client, entity))
         work = desks_in(client.world).of(client).money.work
         try:
-            run = client.host.jobs.run_open(work, lambda: client.random.random() < 0.2)
+            run = client.host.jobs.run_open(work, lambda: client.random.random() < 0.05)
         except (Contended, Unavailable):
             continue
         for failure in run.failures:
             if not isinstance(failure.error, Contended | Unavailable):
                 raise failure.error
+
+
+def _start_refresh(client: Client, entity: str | None) -> Outcome:
+    desks_in(client.world).of(client).money.budget_refreshes.start(client.world.namespace, entity)
+    return Outcome.DONE
 
 
 def _forget(client: Client, think_ms: int) -> None:

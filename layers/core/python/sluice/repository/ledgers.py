@@ -121,6 +121,16 @@ def delete_ledger(seen: Ledger) -> DeleteRequest:
     }
 
 
+def delete_unchanged_ledger(seen: Ledger) -> DeleteRequest:
+    """If nobody wrote it since. The epoch tells it from one that was made anew and written as often."""
+    return {
+        "Key": {**budget_keys.ledger(seen.namespace, seen.entity).attributes},
+        "ConditionExpression": "#v = :v AND #epoch = :epoch",
+        "ExpressionAttributeNames": {"#v": "v", "#epoch": "epoch"},
+        "ExpressionAttributeValues": {":v": seen.version, ":epoch": seen.epoch},
+    }
+
+
 def ledger_unheld(seen: Ledger) -> CheckRequest:
     """That nothing is held in it."""
     condition, names, values = _unheld()

@@ -2,22 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sluice.repository import budget_keys
 from sluice.repository.requests import PutRequest, UpdateRequest
-from sluice.repository.shapes import check_kind, whole
+from sluice.repository.shapes import check_kind, optional_whole, whole
 from sluice.repository.wire import Item, Value
 
 SWEEP: Final = "sweep"
 
 
+class Part(NamedTuple):
+    """What one query of the index shows."""
+
+    minute: int
+    partition: int
+
+
 @dataclass(frozen=True, slots=True)
 class SweepCursor:
-    """`minute`: the first that may have open holds."""
+    """`minute`: the first that may have open holds. `resume`: where in the backlog a run had no more time."""
 
     minute: int
     version: int
+    resume: Part | None = None
 
 
 def put_cursor(minute: int, now_ms: int) -> PutRequest:
@@ -33,22 +41,34 @@ def put_cursor(minute: int, now_ms: int) -> PutRequest:
     return {"Item": item, "ConditionExpression": "attribute_not_exists(PK)"}
 
 
-def move_cursor(seen: SweepCursor, minute: int, now_ms: int) -> UpdateRequest:
-    """Never back: fails where another run has moved it since. May be repeated, and then finds its own move."""
+def move_cursor(seen: SweepCursor, minute: int, resume: Part | None, now_ms: int) -> UpdateRequest:
+    """The minute never goes back: fails where another run has moved it since. May be repeated, and then finds its own
+    move.
+    """
+    values: dict[str, Value] = {":minute": minute, ":at": now_ms, ":seen": seen.version, ":next": seen.version + 1}
+    change = "SET #minute = :minute, #at = :at, #v = :next"
+    if resume is None:
+        change += " REMOVE #resume_minute, #resume_partition"
+    else:
+        change += ", #resume_minute = :resume_minute, #resume_partition = :resume_partition"
+        values |= {":resume_minute": resume.minute, ":resume_partition": resume.partition}
     return {
         "Key": {**budget_keys.SWEEP.attributes},
-        "UpdateExpression": "SET #minute = :minute, #at = :at, #v = :next",
-        "ConditionExpression": "#v = :seen AND #minute < :minute",
-        "ExpressionAttributeNames": {"#minute": "minute", "#at": "updated_at", "#v": "v"},
-        "ExpressionAttributeValues": {
-            ":minute": minute,
-            ":at": now_ms,
-            ":seen": seen.version,
-            ":next": seen.version + 1,
+        "UpdateExpression": change,
+        "ConditionExpression": "#v = :seen AND #minute <= :minute",
+        "ExpressionAttributeNames": {
+            "#minute": "minute",
+            "#at": "updated_at",
+            "#v": "v",
+            "#resume_minute": "resume_minute",
+            "#resume_partition": "resume_partition",
         },
+        "ExpressionAttributeValues": values,
     }
 
 
 def decode_cursor(item: Mapping[str, Value]) -> SweepCursor:
     check_kind(item, SWEEP)
-    return SweepCursor(whole(item, "minute"), whole(item, "v"))
+    minute = optional_whole(item, "resume_minute")
+    resume = None if minute is None else Part(minute, whole(item, "resume_partition"))
+    return SweepCursor(whole(item, "minute"), whole(item, "v"), resume)

@@ -143,7 +143,7 @@ class Apps:
         raise Contended(contended_wait_ms(self._effects.random_below))
 
     def delete(self, path: OrgPath, app_id: str, precondition: AppPrecondition = any_app, *, author: Author) -> None:
-        """Removes the app with its entity, limits, buckets and credentials. Its tokens end within a minute.
+        """Removes the app with its entity, limits, budget, buckets and credentials. Its tokens end within a minute.
 
         One that broke off is ended by the next: the app is gone then, and what is left of it is removed.
         """

@@ -1,13 +1,14 @@
 """Rebuilds ledgers from the usage events while traffic goes on.
 
-Ledgers are refreshed in groups: one walk over the events of the month is enough for all of a group.
-
 1. Each ledger begins a new epoch and keeps a copy of what was spent until then, in one update.
-2. All events of the month that carry an earlier epoch of one of these ledgers are summed up, whoever reported them.
-   None of these can come any more: every event is put together with an update that asks for the epoch.
-3. Each ledger gets the sum less the copy, once, in the periods that have not turned meanwhile.
+2. The job rests until the indexes surely show whoever has reported before that.
+3. All events of the month that carry an earlier epoch of one of these ledgers are summed up, whoever reported them.
+   None of these can come any more: every event is put together with an update that asks for the epoch. One walk over
+   the events is for a group of ledgers.
+4. Each ledger gets the sum less the copy, once, in the periods that have not turned meanwhile.
 
 Every step is bounded, and what it found stands in the cursor. A step that runs twice finds what the first one did.
+`total` counts the ledgers that have begun, `done` those that are at their end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +38,10 @@ from sluice.services.ledger_book import LedgerBook
 REFRESH_BUDGETS: Final = "refresh_budgets"
 GROUP: Final = 25
 QUERIES_MAX: Final = 100
-"""Of events, in one step."""
+EVENTS_MAX: Final = 10_000
+"""In one step; the last query of it may bring a megabyte more."""
+INDEXES_MS: Final = 30_000
+"""Longer than indexes lag and than clocks differ."""
 _ROUNDS: Final = 8
 
 _FIELDS: Final = ("cost_usd_micros", "tokens", "executions", "errors")
@@ -85,6 +89,12 @@ class _Rebuilt:
         return item if self.last is None else item | {"last_at": self.last[0], "last_status": self.last[1]}
 
     @classmethod
+    def begun(cls, item: Item) -> "_Rebuilt":
+        """Of the periods it began in, which may have turned since."""
+        ledger = decode_ledger(item)
+        return cls(ledger.entity, ledger.first_epoch, ledger.epoch, *copied(item))
+
+    @classmethod
     def decoded(cls, item: Mapping[str, Any]) -> "_Rebuilt":
         last = (item["last_at"], item["last_status"]) if "last_at" in item else None
         periods = Periods(item["day"], item["month"])
@@ -121,33 +131,53 @@ class RefreshBudgets:
         # Only this module writes what is in the cursor.
         cursor = cast("dict[str, Any]", dict(job.cursor or {}))
         try:
-            if "group" not in cursor:
-                return self._begin(job, cursor)
-            group = [_Rebuilt.decoded(one) for one in cursor["group"]]
-            if "at" in cursor or "behind" in cursor:
-                return self._sum(job, cursor, group)
-            return self._end(job, cursor, group)
+            if "group" in cursor:
+                group = [_Rebuilt.decoded(one) for one in cursor["group"]]
+                is_summed = "at" not in cursor and "behind" not in cursor
+                return self._end(job, cursor, group) if is_summed else self._sum(job, cursor, group)
+            if "rebuild" in cursor:
+                return self._rebuild(job, cursor["rebuild"])
+            if "rests_until_ms" in cursor:
+                is_over = self._effects.clock_ms() >= cursor["rests_until_ms"]
+                return Step(0, {"rebuild": {}}) if is_over else Step(0, cursor, rest=True)
+            return self._begin(job, cursor)
         except NotFound:
             # The org was removed meanwhile.
             return Step(0, None)
 
-    def _begin(self, job: Job, cursor: dict[str, Any]) -> Step:
-        entities, following = self._next(job, cursor)
-        group = [one for entity in entities if (one := self._begun(job, entity)) is not None]
+    def _begin(self, job: Job, place: dict[str, Any]) -> Step:
+        entities, following = self._next(job, place)
+        begun = sum(self._begun(job, entity) for entity in entities)
+        total = (job.total or 0) + begun
+        if following is not None:
+            return Step(0, following, total=total)
+        rest: dict[str, Value] = {"rests_until_ms": self._effects.clock_ms() + INDEXES_MS}
+        return Step(0, rest if total else None, total=total)
+
+    def _rebuild(self, job: Job, place: dict[str, Any]) -> Step:
+        """The next group of those that have begun."""
+        entities, following = self._next(job, place)
+        wanted = [budget_keys.ledger(job.namespace, entity) for entity in entities]
+        items = self._store.batch_get(wanted, consistent=True)
+        group = [_Rebuilt.begun(item) for item in items if _is_ours(item, job)]
+        # A refresh that has begun later takes a ledger over, and is right about it. One without any was made since.
+        overtaken = sum(not _is_ours(item, job) and _has_begun(item) for item in items)
+        result = _counted_on(job, "overtaken", overtaken)
+        behind: dict[str, Value] | None = None if following is None else {"rebuild": following}
         if not group:
-            return Step(0, following, result=dict(job.result or {}))
+            return Step(overtaken, behind, result=result)
         first = min(one.periods.month for one in group) + "01"
         after: dict[str, Value] = {"group": [one.encoded() for one in group], "first": first, "behind": START}
-        return Step(0, after if following is None else after | {"following": following})
+        return Step(overtaken, after if behind is None else after | {"following": behind}, result=result)
 
-    def _next(self, job: Job, cursor: dict[str, Any]) -> tuple[list[str], dict[str, Value] | None]:
-        """The entities of the next group, and where the one behind it begins."""
+    def _next(self, job: Job, place: dict[str, Any]) -> tuple[list[str], dict[str, Value] | None]:
+        """Some entities, and where the others begin."""
         entity = optional_text(job.parameters, "entity")
         if entity is not None:
             return [entity], None
-        side = int(cursor.get("side", 0))
+        side = int(place.get("side", 0))
         request: QueryRequest = {**ledgers_queries(job.namespace)[side], "Limit": GROUP}
-        start = page_start(cursor)
+        start = page_start(place)
         if start is not None:
             request["ExclusiveStartKey"] = start
         page = self._store.query(request)
@@ -157,17 +187,16 @@ class RefreshBudgets:
             following = {"side": side, "start": page.next_start}
         return sorted(decode_ledger(item).entity for item in items), following
 
-    def _begun(self, job: Job, entity: str) -> _Rebuilt | None:
-        """None where there is no such ledger any more."""
+    def _begun(self, job: Job, entity: str) -> bool:
+        """False where there is no such ledger any more."""
         key = budget_keys.ledger(job.namespace, entity)
         item = self._store.get(key, consistent=True)
         for _ in range(_ROUNDS):
             if item is None:
-                return None
+                return False
             seen = decode_ledger(item)
             if seen.refresh_id == job.job_id:
-                # Of the periods it began in, which may have turned since.
-                return _Rebuilt(entity, seen.first_epoch, seen.epoch, *copied(item))
+                return True
             present = self._book.present(job.namespace)
             now_ms = self._effects.clock_ms()
             if present > seen.standing.periods:
@@ -189,7 +218,7 @@ class RefreshBudgets:
         last_day = max(one.periods.day for one in group)
         summed = 0
         for _ in range(QUERIES_MAX):
-            if at is None:
+            if at is None or summed >= EVENTS_MAX:
                 break
             query = events_query(job.namespace, cursor["callers"][at["caller"]], at["day"], at["partition"])
             request: QueryRequest = {**query, "ConsistentRead": True}
@@ -203,11 +232,10 @@ class RefreshBudgets:
                     one.add(event)
             at = _after(at, page.next_start, cursor, last_day)
         after: dict[str, Value] = cursor | {"group": [one.encoded() for one in group], "at": at}
-        return Step(summed, {name: value for name, value in after.items() if value is not None})
+        return Step(0, {name: value for name, value in after.items() if value is not None})
 
     def _end(self, job: Job, cursor: dict[str, Any], group: Sequence[_Rebuilt]) -> Step:
-        result = cast("dict[str, Any]", dict(job.result or {}))
-        result["ledgers"] = result.get("ledgers", 0) + len(group)
+        result = _counted_on(job, "ledgers", len(group))
         for one in group:
             if not self._ended(job, one):
                 result["overtaken"] = result.get("overtaken", 0) + 1
@@ -220,7 +248,7 @@ class RefreshBudgets:
                 span: {name: total.get(span, {}).get(name, 0) + amount for name, amount in amounts.items()}
                 for span, amounts in difference.items()
             }
-        return Step(0, cursor.get("following"), result=result)
+        return Step(len(group), cursor.get("following"), result=result)
 
     def _ended(self, job: Job, one: _Rebuilt) -> bool:
         """False where another refresh of the ledger has begun since, or it is gone."""
@@ -242,6 +270,21 @@ class RefreshBudgets:
             if isinstance(outcome, Applied):
                 return True
         raise Contended(contended_wait_ms(self._effects.random_below))
+
+
+def _is_ours(item: Item, job: Job) -> bool:
+    return decode_ledger(item).refresh_id == job.job_id
+
+
+def _has_begun(item: Item) -> bool:
+    ledger = decode_ledger(item)
+    return ledger.epoch != ledger.first_epoch
+
+
+def _counted_on(job: Job, name: str, more: int) -> dict[str, Any]:
+    """The result so far, with more of these if there are any."""
+    result = cast("dict[str, Any]", dict(job.result or {}))
+    return result | {name: result.get(name, 0) + more} if more else result
 
 
 def _not_turned(one: _Rebuilt, seen: Ledger) -> dict[Span, Used]:

@@ -60,6 +60,10 @@ class Catalog:
     def definition(self, namespace: str, label: str) -> LabelDefinition | None:
         return self._definitions.labels(namespace).get(label)
 
+    def look_again(self, namespace: str) -> bool:
+        """Before a price is said to be missing that a definition may have. False where all was read just now."""
+        return self._definitions.look_again(namespace)
+
     def _resolve(self, namespace: str, app: str | None, label: str, region: str | None) -> Model:
         profile = self._profile(namespace, app, label)
         definition = self.definition(namespace, label)

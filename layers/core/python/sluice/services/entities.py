@@ -6,9 +6,9 @@ parent. Every change and its audit event are one transaction, and a change that 
 it happens once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from sluice.core.admission import CHAIN_MAX
@@ -22,6 +22,7 @@ from sluice.repository import keys
 from sluice.repository.audit import AuditEvent, audit_put, decode_audit_event
 from sluice.repository.entities import children_query, entity_image, entity_put, entity_unchanged
 from sluice.repository.items import Entity, decode_entity
+from sluice.repository.ledger_items import Ledger
 from sluice.repository.legacy_settings import entity_of_any_layout
 from sluice.repository.requests import QueryRequest
 from sluice.repository.store import Committed, ConditionFailed, Store
@@ -29,7 +30,7 @@ from sluice.repository.wire import Item, Value
 from sluice.services.configuration import Configuration
 from sluice.services.confinement import Confinement, no_such_entity
 from sluice.services.departures import Departures
-from sluice.services.removal import MayGo, Removal, unheld
+from sluice.services.removal import Removal
 
 _WRITE_ROUNDS: Final = 4
 # How many entities below one may be looked at to see whether it can move.
@@ -160,12 +161,18 @@ class Entities:
         place: Place = ANYWHERE,
     ) -> None:
         """Removes the entity with its limits, budget and buckets. What it consumed stays in the history."""
-        may_go: MayGo = unheld
-        if place.within is not None:
+        within = place.within
+
+        def may_go(ledger: Ledger | None) -> None:
+            # After removal has read the entity: what it stands below is as it will be asked for.
+            for one in takewhile(lambda one: one != within, self._names_above(namespace, entity_id)):
+                self._departures.refuse_below(namespace, one)
+            self._departures.refuse_with_ledger(ledger)
+
+        if within is not None:
             self._departures.refuse_with_limits(namespace, entity_id)
-            may_go = partial(self._departures.may_go, namespace, entity_id)
         try:
-            self._removal.remove(namespace, entity_id, precondition, author, may_go=may_go)
+            self._removal.remove(namespace, entity_id, precondition, author, may_go=None if within is None else may_go)
         finally:
             self._configuration.forget(namespace)
 
@@ -188,7 +195,7 @@ class Entities:
             left = [before.parent, *self._names_above(namespace, before.parent)]
             for one in left:
                 if one is not None and one not in stays:
-                    self._departures.refuse_bound(namespace, one)
+                    self._departures.refuse_below(namespace, one)
 
     def _is_within(self, namespace: str, within: str, entity_id: str) -> bool:
         try:
@@ -197,13 +204,15 @@ class Entities:
             return False
         return True
 
-    def _names_above(self, namespace: str, entity_id: str | None) -> list[str]:
-        names: list[str] = []
-        found = None if entity_id is None else self._find(namespace, entity_id)
-        while found is not None and found.parent is not None and len(names) < CHAIN_MAX:
-            names.append(found.parent)
-            found = self._find(namespace, found.parent)
-        return names
+    def _names_above(self, namespace: str, entity_id: str | None) -> Iterator[str]:
+        """The nearest first, and each is looked for only when it is asked for."""
+        one = entity_id
+        for _ in range(CHAIN_MAX):
+            found = None if one is None else self._find(namespace, one)
+            if found is None or found.parent is None:
+                return
+            one = found.parent
+            yield one
 
     def _check_place(self, namespace: str, entity: Entity, before: Entity | None) -> list[Entity]:
         """Everyone above, after checking that the entity may stand there."""

@@ -8,11 +8,12 @@ The index lags behind the table, and a run may die anywhere. So the cursor passe
 old and was found empty, and until then every run looks into it again.
 
 A hold that nobody can end, such as one that this release does not understand, keeps the cursor where it is, and the
-backlog behind it grows. So the young minutes go first, and of the backlog a run that has too little time leaves the
-rest to the next one: whatever stands still, the others are ended.
+backlog behind it grows. So the young minutes go first, and a run that has too little time for the backlog says where
+the next one goes on, whichever process that is: whatever stands still, the others are ended.
 """
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,10 +23,10 @@ from sluice.core.holds import Hold, HoldState
 from sluice.core.signals import Signal
 from sluice.repository import budget_keys
 from sluice.repository.holds import decode_hold, expiring_query
-from sluice.repository.keys import Key, key_of
+from sluice.repository.keys import key_of
 from sluice.repository.shapes import UnknownShape
 from sluice.repository.store import BATCH_KEYS_MAX, Committed, ConditionFailed, Store
-from sluice.repository.sweeps import SweepCursor, decode_cursor, move_cursor, put_cursor
+from sluice.repository.sweeps import Part, SweepCursor, decode_cursor, move_cursor, put_cursor
 from sluice.repository.wire import Item
 from sluice.services.effects import Effects
 from sluice.services.freeing import Freeing
@@ -57,8 +58,11 @@ class SweepRun:
 
 @dataclass(slots=True)
 class _Tally:
+    """`is_cut`: something that was due was left for lack of time."""
+
     expired: int = 0
     expired_usd_micros: int = 0
+    is_cut: bool = False
     oldest_left_ms: int | None = None
     failures: list[Exception] = field(default_factory=list)
 
@@ -73,8 +77,6 @@ class HoldSweep:
         self._store = store
         self._freeing = freeing
         self._effects = effects
-        # Where the last run of this process left the backlog. Another process begins at the cursor, which is as good.
-        self._resume = 0
 
     def run(self, out_of_time: OutOfTime) -> SweepRun:
         """Until all that expired is closed or the time is up."""
@@ -89,27 +91,29 @@ class HoldSweep:
         return SweepRun(tally.expired, lag_s, tuple(tally.failures))
 
     def _sweep_from(self, cursor: SweepCursor, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> None:
-        empty: set[int] = set()
-        order = self._order(cursor.minute, budget_keys.expiry_minute(now_ms - GRACE_MS))
-        for number, minute in enumerate(order):
-            if out_of_time():
-                tally.leave(min(order[number:]) * MINUTE_MS + GRACE_MS)
-                self._resume = minute
-                break
-            if self._sweep(minute, now_ms, tally, out_of_time):
-                empty.add(minute)
+        last = budget_keys.expiry_minute(now_ms - GRACE_MS)
+        first_young = max(cursor.minute, last + 1 - YOUNG_MINUTES)
+        young, backlog = _parts(first_young, last + 1), _backlog(cursor, first_young)
+        order = young + backlog
+        empty: set[Part] = set()
+        resume: Part | None = None
+        for number, part in enumerate(order):
+            if not out_of_time():
+                if self._sweep(part, now_ms, tally, out_of_time):
+                    empty.add(part)
+                # The first of the backlog had all the time that a run can give: if that is too little, others go on.
+                if not tally.is_cut or number == len(young):
+                    continue
+            tally.leave(min(order[number:]).minute * MINUTE_MS + GRACE_MS)
+            # Who did not come to the backlog knows no better place in it.
+            resume = cursor.resume if number < len(young) else part
+            break
         passed = cursor.minute
-        while passed in empty and (passed + 1) * MINUTE_MS + SETTLED_MS <= now_ms:
+        while (passed + 1) * MINUTE_MS + SETTLED_MS <= now_ms and empty.issuperset(_parts(passed, passed + 1)):
             passed += 1
-        if passed > cursor.minute:
+        if (passed, resume) != (cursor.minute, cursor.resume):
             # Where another run was faster nothing is lost: this one looked at what it passes just as well.
-            self._store.update(move_cursor(cursor, passed, now_ms), repeatable=True)
-
-    def _order(self, first: int, last: int) -> list[int]:
-        """The young minutes, then the backlog from where it was left, and round to there. Each from the oldest on."""
-        young = max(first, last + 1 - YOUNG_MINUTES)
-        resume = self._resume if first < self._resume < young else first
-        return [*range(young, last + 1), *range(resume, young), *range(first, resume)]
+            self._store.update(move_cursor(cursor, passed, resume, now_ms), repeatable=True)
 
     def _cursor(self, now_ms: int) -> SweepCursor:
         item = self._store.get(budget_keys.SWEEP, consistent=True)
@@ -121,30 +125,26 @@ class HoldSweep:
             return decode_cursor(outcome.item)
         return SweepCursor(first, 1)
 
-    def _sweep(self, minute: int, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> bool:
-        """Whether the index showed nothing under this minute."""
-        empty = True
-        for partition in range(budget_keys.HOLD_PARTITIONS):
-            try:
-                for keys in self._expiring(minute, partition):
-                    empty = False
-                    for item in self._store.batch_get(keys, consistent=True):
-                        self._end(item, minute, now_ms, tally, out_of_time)
-            except (Contended, Unavailable) as error:
-                empty = False
-                tally.leave(minute * MINUTE_MS + GRACE_MS)
-                tally.failures.append(error)
-        return empty
-
-    def _expiring(self, minute: int, partition: int) -> Iterator[list[Key]]:
-        start = None
-        while True:
-            page = self._store.query({**expiring_query(minute, partition, start), "Limit": BATCH_KEYS_MAX})
-            if page.items:
-                yield [key_of(item) for item in page.items]
-            if page.next_start is None:
-                return
-            start = page.next_start
+    def _sweep(self, part: Part, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> bool:
+        """Whether the index showed nothing in this part, and all of it was seen."""
+        is_empty, start = True, None
+        try:
+            while True:
+                page = self._store.query({**expiring_query(*part, start), "Limit": BATCH_KEYS_MAX})
+                if page.items:
+                    is_empty = False
+                    for item in self._store.batch_get([key_of(one) for one in page.items], consistent=True):
+                        self._end(item, part.minute, now_ms, tally, out_of_time)
+                start = page.next_start
+                if start is None:
+                    return is_empty
+                if out_of_time():
+                    tally.is_cut = True
+                    break
+        except (Contended, Unavailable) as error:
+            tally.failures.append(error)
+        tally.leave(part.minute * MINUTE_MS + GRACE_MS)
+        return False
 
     def _end(self, item: Item, minute: int, now_ms: int, tally: _Tally, out_of_time: OutOfTime) -> None:
         try:
@@ -158,6 +158,7 @@ class HoldSweep:
         if hold.state is not HoldState.OPEN or due_ms > now_ms:
             return
         if out_of_time():
+            tally.is_cut = True
             tally.leave(due_ms)
             return
         try:
@@ -197,3 +198,15 @@ class HoldSweep:
         ):
             if amount:
                 meter.count(signal, amount)
+
+
+def _parts(first: int, end: int) -> list[Part]:
+    """Of these minutes, the oldest first."""
+    return [Part(minute, partition) for minute in range(first, end) for partition in range(budget_keys.HOLD_PARTITIONS)]
+
+
+def _backlog(cursor: SweepCursor, end: int) -> list[Part]:
+    """From where it was left, and round to there."""
+    parts = _parts(cursor.minute, end)
+    begin = 0 if cursor.resume is None else bisect_left(parts, cursor.resume)
+    return parts[begin:] + parts[:begin]

@@ -44,11 +44,15 @@ class Models(Protocol):
 
     def definition(self, namespace: str, label: str) -> LabelDefinition | None: ...
 
+    def look_again(self, namespace: str) -> bool: ...
+
 
 class Prices(Protocol):
     def find(
         self, namespace: str, model_id: str, region: str | None, day: int, definition: LabelDefinition | None
     ) -> Price | None: ...
+
+    def look_again(self, namespace: str, model_id: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,15 @@ class _Priced:
     model_id: str
     cost_usd_micros: int | None
     price_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unpriced:
+    """`missing`: what nobody knows the price of."""
+
+    label: str
+    model_id: str
+    missing: str
 
 
 class Judge:
@@ -269,6 +282,21 @@ class Judge:
         )
 
     def _priced(self, opened: Opened, lineage: Lineage) -> _Priced:
+        """What is accepted without a price stays without one, so what was put elsewhere is not to be missed for being
+        kept here: it is looked for once more, also if somebody else has just read all of it anew."""
+        found = self._as_known(opened, lineage)
+        if isinstance(found, _Priced):
+            return found
+        self._models.look_again(opened.org.namespace)
+        self._prices.look_again(opened.org.namespace, found.model_id)
+        found = self._as_known(opened, lineage)
+        if isinstance(found, _Priced):
+            return found
+        if not opened.org.settings.accept_unpriced:
+            raise PriceMissing(found.missing)
+        return _Priced(found.label, found.model_id, None, None)
+
+    def _as_known(self, opened: Opened, lineage: Lineage) -> _Priced | _Unpriced:
         """A price is looked for whatever was used: a call without tokens costs nothing only if its price is known."""
         report, namespace, app = opened.report, opened.org.namespace, lineage.app
         if report.model_id is None:
@@ -281,17 +309,13 @@ class Judge:
             definition = None if known_as is None else self._models.definition(namespace, known_as)
             label, model_id = known_as or report.model_id, report.model_id
         price = self._prices.find(namespace, model_id, report.region, opened.day.number, definition)
-        missing = f"the model {model_id}"
-        if price is not None:
-            try:
-                cost = cost_usd_micros(price, report.tokens, report.pricing)
-            except PriceUnknown as unknown:
-                missing = f"the {', '.join(unknown.kinds)} tokens of the model {model_id}"
-            else:
-                return _Priced(label, model_id, cost, price.price_id)
-        if not opened.org.settings.accept_unpriced:
-            raise PriceMissing(missing)
-        return _Priced(label, model_id, None, None)
+        if price is None:
+            return _Unpriced(label, model_id, f"the model {model_id}")
+        try:
+            cost = cost_usd_micros(price, report.tokens, report.pricing)
+        except PriceUnknown as unknown:
+            return _Unpriced(label, model_id, f"the {', '.join(unknown.kinds)} tokens of the model {model_id}")
+        return _Priced(label, model_id, cost, price.price_id)
 
 
 def counted_for(org: Org, app: str | None, day_starts_ms: int) -> tuple[str, ...]:

@@ -48,7 +48,8 @@ class PriceBook:
     """Safe to share between threads. The timer must be monotonic: a clock set back would keep old prices alive.
 
     A price that is put acts within CACHE_MS in every process. That there is none is kept as well; but before a price is
-    said to be unknown the namespace's own are read again, for an event that is accepted without one stays without.
+    said to be unknown the namespace's own are read again, for an event that is accepted without one stays without. The
+    definition is the caller's to read again.
     """
 
     def __init__(self, store: Store, shipped: Shipped, timer_ms: Callable[[], int]) -> None:
@@ -67,24 +68,24 @@ class PriceBook:
     ) -> Price | None:
         """`definition`: of the label that the call is counted under. None where nobody knows a price."""
         found = self._find(namespace, model_id, region, day, definition)
-        if found is not None or not self._look_again(namespace, model_id):
+        if found is not None or not self.look_again(namespace, model_id):
             return found
         return self._find(namespace, model_id, region, day, definition)
 
-    def forget(self, namespace: str, model_id: str) -> None:
-        """Drops what is kept of a model's own prices: one was changed, here or by another process."""
-        with self._lock:
-            self._forgotten[namespace, model_id] = self._forgotten.get((namespace, model_id), 0) + 1
-            self._cache.pop((namespace, model_id), None)
-
-    def _look_again(self, namespace: str, model_id: str) -> bool:
-        """False where its own prices were read just now."""
+    def look_again(self, namespace: str, model_id: str) -> bool:
+        """Before a price is said to be missing. False where its own prices were read just now."""
         with self._lock:
             cached = self._cache.get((namespace, model_id))
         if cached is not None and self._timer_ms() - cached.read_ms < AGAIN_MS:
             return False
         self.forget(namespace, model_id)
         return True
+
+    def forget(self, namespace: str, model_id: str) -> None:
+        """Drops what is kept of a model's own prices: one was changed, here or by another process."""
+        with self._lock:
+            self._forgotten[namespace, model_id] = self._forgotten.get((namespace, model_id), 0) + 1
+            self._cache.pop((namespace, model_id), None)
 
     def _find(
         self, namespace: str, model_id: str, region: str | None, day: int, definition: LabelDefinition | None

@@ -8,7 +8,9 @@ that was read up to a minute ago. They keep a parent that does not exist: nothin
 
 A ledger in which calls under way hold something stays, because they are settled there: while there are such calls, the
 entity is not removed. What one takes just then, by a chain that was read up to a minute ago, keeps the ledger of an
-entity that is gone; removing the entity once more removes it.
+entity that is gone; removing the entity once more removes it. Where it was judged whether the entity may go, only the
+ledger that was judged goes. One that somebody wrote since stays with what was spent, also of an entity that is gone:
+its caller could not remove it once more, and made anew, the entity goes on with it.
 
 All shards of a bucket go in one transaction. One after the other, a removal that broke off would leave a bucket that
 can not keep what it promises: shares that are missing are neither refilled nor can they be asked for.
@@ -41,7 +43,7 @@ from sluice.repository.entities import (
 )
 from sluice.repository.items import Bucket, Entity, decode_bucket, decode_entity
 from sluice.repository.ledger_items import Ledger, budget_image, decode_ledger
-from sluice.repository.ledgers import delete_ledger, ledger_unheld
+from sluice.repository.ledgers import delete_ledger, delete_unchanged_ledger, ledger_unchanged, ledger_unheld
 from sluice.repository.legacy import is_legacy, items_query
 from sluice.repository.limits import (
     ScopedLimits,
@@ -52,7 +54,7 @@ from sluice.repository.limits import (
     own_limits_query,
 )
 from sluice.repository.profiles import decode_profile, profile_delete, profile_image, profile_target, profiles_query
-from sluice.repository.requests import QueryRequest, TransactWrite
+from sluice.repository.requests import DeleteRequest, QueryRequest, TransactWrite
 from sluice.repository.store import Applied, Committed, Store
 from sluice.repository.wire import Item
 
@@ -80,13 +82,16 @@ CompanyOf = Callable[[Entity], Company]
 """Asked anew for each try: the company may have changed."""
 
 
-MayGo = Callable[[Ledger | None], Sequence[TransactWrite]]
-"""Raises where an entity with this ledger must stay; else what its ledger must still be in the moment in which it goes.
-Asked anew for each try: nothing is held in the ledger."""
+MayGo = Callable[[Ledger | None], None]
+"""Raises where an entity with this ledger must stay. Asked anew for each try: nothing is held in the ledger."""
 
 
-def unheld(ledger: Ledger | None) -> Sequence[TransactWrite]:
-    return [] if ledger is None else [{"ConditionCheck": ledger_unheld(ledger)}]
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """`known`: whether there was such an entity. `ledger`: its own, as it was judged."""
+
+    known: bool
+    ledger: Ledger | None = None
 
 
 def alone(entity: Entity) -> Company:
@@ -115,14 +120,18 @@ class Removal:
         precondition: Precondition,
         author: Author,
         company_of: CompanyOf = alone,
-        may_go: MayGo = unheld,
+        may_go: MayGo | None = None,
     ) -> None:
-        known = self._remove_entity(namespace, entity_id, precondition, author, company_of, may_go)
+        """`may_go`: None where it goes whatever it has spent, and its ledger with all that is spent meanwhile."""
+        gone = self._remove_entity(namespace, entity_id, precondition, author, company_of, may_go)
         limits = self._remove_limits(namespace, entity_id, author)
         profiles = self._remove_profiles(namespace, entity_id, author)
-        budget = self._remove_ledger(namespace, entity_id, author)
+        if may_go is None:
+            budget = self._remove_ledger(namespace, entity_id, author)
+        else:
+            budget = self._remove_judged(gone.ledger, author)
         buckets = self._remove_buckets(namespace, entity_id)
-        if not (known or limits or profiles or budget or buckets):
+        if not (gone.known or limits or profiles or budget or buckets):
             raise NotFound("there is no such entity")
 
     def _remove_entity(
@@ -132,9 +141,9 @@ class Removal:
         precondition: Precondition,
         author: Author,
         company_of: CompanyOf,
-        may_go: MayGo,
-    ) -> bool:
-        """The entity and as many of its limits as fit. False if there is no such entity."""
+        may_go: MayGo | None,
+    ) -> _Gone:
+        """The entity and as many of its limits as fit."""
         event_id, at_ms = self._new_token(), self._clock_ms()
         for _ in range(_WRITE_ROUNDS):
             before = self._find(namespace, entity_id)
@@ -142,26 +151,28 @@ class Removal:
             if before is None:
                 if not accepted:
                     raise NotFound("there is no such entity")
-                return False
+                return _Gone(known=False)
             if not accepted:
                 raise PreconditionFailed("the stored version is another one")
             company = company_of(before)
             self._refuse_with_children(namespace, entity_id)
-            as_judged = may_go(self._unheld_ledger(namespace, entity_id))
+            ledger = self._unheld_ledger(namespace, entity_id)
+            if may_go is not None:
+                may_go(ledger)
             limits = self._some_limits(namespace, entity_id)
             event = _entity_event(entity_id, company, event_id, at_ms, author)
             writes = [
                 audit_put(namespace, event),
                 entity_delete(namespace, before),
                 *company.removed,
-                *as_judged,
+                *_ledger_check(namespace, entity_id, ledger, is_judged=may_go is not None),
                 *self._limits_removed(namespace, limits, author),
             ]
             outcome = self._store.transact(writes, self._new_token())
             # The event is there already: an earlier try was applied.
             if isinstance(outcome, Committed) or outcome.failures[0] is not None:
                 self._put_back_for_children(namespace, before, company, limits, author)
-                return True
+                return _Gone(known=True, ledger=ledger)
         raise Contended(contended_wait_ms(self._random_below))
 
     def _put_back_for_children(
@@ -211,12 +222,20 @@ class Removal:
 
         def some() -> list[TransactWrite]:
             ledger = self._unheld_ledger(namespace, entity_id)
-            if ledger is None:
-                return []
-            told = [audit_put(namespace, self._budget_event(ledger, author))] if ledger.has_own else []
-            return [{"Delete": delete_ledger(ledger)}, *told]
+            return [] if ledger is None else self._ledger_removed(delete_ledger(ledger), ledger, author)
 
         return self._remove_all(some)
+
+    def _remove_judged(self, ledger: Ledger | None, author: Author) -> bool:
+        """False if there was none, or if it stays: it is another one by now."""
+        if ledger is None:
+            return False
+        writes = self._ledger_removed(delete_unchanged_ledger(ledger), ledger, author)
+        return isinstance(self._store.transact(writes, self._new_token()), Committed)
+
+    def _ledger_removed(self, request: DeleteRequest, ledger: Ledger, author: Author) -> list[TransactWrite]:
+        told = [audit_put(ledger.namespace, self._budget_event(ledger, author))] if ledger.has_own else []
+        return [{"Delete": request}, *told]
 
     def _unheld_ledger(self, namespace: str, entity_id: str) -> Ledger | None:
         item = self._store.get(budget_keys.ledger(namespace, entity_id), consistent=True)
@@ -348,6 +367,13 @@ class Removal:
             before=None if put_back else image,
             after=image if put_back else None,
         )
+
+
+def _ledger_check(namespace: str, entity_id: str, ledger: Ledger | None, *, is_judged: bool) -> list[TransactWrite]:
+    """What it must still be in the moment in which the entity goes."""
+    if is_judged:
+        return [{"ConditionCheck": ledger_unchanged(namespace, entity_id, ledger)}]
+    return [] if ledger is None else [{"ConditionCheck": ledger_unheld(ledger)}]
 
 
 def _entity_event(
