@@ -50,10 +50,11 @@ class DefaultsBody(Strict):
 
     @field_validator("alert_percents")
     @classmethod
-    def _ascends(cls, percents: list[int] | None) -> list[int] | None:
-        if percents is not None and sorted(set(percents)) != percents:
-            raise PydanticCustomError("not_ascending", "must be in ascending order, each only once")
-        return percents
+    def _sorted(cls, percents: list[int] | None) -> list[int] | None:
+        """In whatever order they are given, it is the same budget."""
+        if percents is not None and len(set(percents)) != len(percents):
+            raise PydanticCustomError("repeated", "must name each only once")
+        return None if percents is None else sorted(percents)
 
     def to_own(self) -> OwnBudget:
         limits = {slot: getattr(self, _field(slot)) for slot in SLOTS}

@@ -70,7 +70,7 @@ _BEYOND_THE_DOCUMENT: Final = re.compile(
     r"|(long_standard|long_batch): .*long.*"
     r"|consume: names at least one limit, unless reserve is given"
     r"|reserve(\.\w+)?: .*"
-    r"|alert_percents: must be in ascending order, each only once"
+    r"|alert_percents: must name each only once"
     r"|from: must (not be after to, nor in the future|be at most .* before to .*)"
 )
 

@@ -85,6 +85,9 @@ class Shipped:
             return None
         return Price(f"shipped:{model_id}", PriceSource.SHIPPED, {TokenKind.INPUT: 7}, region=region)
 
+    def lists(self, model_id: str) -> bool:
+        return model_id == PROFILED_MODEL
+
 
 @dataclass
 class Selector:

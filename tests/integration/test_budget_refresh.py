@@ -75,10 +75,10 @@ class Refresher:
         assert done.state is JobState.DONE
         return done
 
-    def spoil(self, entity: str = APP, cost: int = 1_000) -> None:
+    def spoil(self, entity: str = APP, times: int = 1) -> None:
         """Counters that no event accounts for, as an operator's hand or a restored backup leaves them."""
         ledger = ledger_of(self.desk.store.inner, entity)
-        wrong = Used(Amounts(cost, 7, 2), 1)
+        wrong = Used(Amounts(times * 1_000, times * 7, times * 2), times)
         standing = replace(ledger.standing, day=ledger.standing.day + wrong, month=ledger.standing.month + wrong)
         spoilt = replace(ledger, standing=standing, last_execution_at_ms=None, last_execution_status=None)
         self.desk.store.inner.put({"Item": encode_ledger(spoilt)}, repeatable=True)
@@ -156,7 +156,8 @@ def test_executions_errors_and_cost_have_one_definition(desk: MeteringDesk, refr
     refresher.spoil()
     job = refresher.refreshed()
     wrong = {"cost_usd_micros": -1_000, "tokens": -7, "executions": -2, "errors": -1}
-    assert job.result == {"ledgers": 1, "differing": 1, "difference": {"day": wrong, "month": wrong}}
+    difference = {"day": wrong, "month": wrong}
+    assert job.result == {"ledgers": 1, "differing": 1, "difference": difference, "entities": {APP: difference}}
     after = ledger_of(desk.store.inner)
     assert after.standing == right.standing
     assert after.last_execution_at_ms == right.last_execution_at_ms
@@ -184,6 +185,24 @@ def test_events_of_every_caller_count(desk: MeteringDesk, refresher: Refresher) 
     assert (job.result["ledgers"], job.result["differing"]) == (2, 2)
     assert spent(ledger_of(desk.store.inner, APP)) == 2 * COST
     assert spent(ledger_of(desk.store.inner, ORG)) == 3 * COST
+
+
+@pytest.mark.parametrize("named", [50, 1])
+def test_differences_that_cancel_out_are_told_by_entity(
+    desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch, named: int
+) -> None:
+    monkeypatch.setattr(budget_refresh, "NAMED_MAX", named)
+    desk.submit()
+    refresher.spoil(APP)
+    refresher.spoil(ORG, -1)
+    found = refresher.refreshed(None).result
+    assert isinstance(found, dict)
+    assert (found["differing"], found["difference"]) == (2, {"day": NONE, "month": NONE})
+    of_entities = found["entities"]
+    assert isinstance(of_entities, dict)
+    assert {entity: one["day"]["cost_usd_micros"] for entity, one in of_entities.items()} == dict(
+        [(ORG, 1_000), (APP, -1_000)][:named]
+    )
 
 
 def test_callers_are_walked_in_bounded_steps(

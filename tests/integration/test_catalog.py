@@ -12,6 +12,7 @@ from sluice.core.orgs import AppSettings, OrgSettings
 from sluice.repository import keys
 from sluice.repository.labels import encode_label
 from sluice.repository.orgs import app_put, decode_app
+from sluice.services import catalog
 from sluice.services.catalog import Model
 from sluice.services.definitions import AGAIN_MS, CACHE_MS, CACHE_SIZE
 from sluice.services.labels import LabelFields
@@ -370,12 +371,48 @@ def test_of_several_the_first_of_the_ordering_then_by_name(shop: Shop) -> None:
 def test_a_profile_hides_what_the_label_is_defined_as(shop: Shop) -> None:
     shop.define("premium", "defined")
     shop.let_stand("premium", ABC, IN_EAST, IN_WEST, app=CHAT)
-    # Nobody knows its models yet, and AWS is not asked.
-    assert [label_of(shop, model) for model in ("defined", SONNET)] == ["premium", None]
-    assert shop.bedrock.asked == []
-    resolve(shop)
-    assert [label_of(shop, model) for model in ("defined", SONNET, HAIKU)] == [None, "premium", "premium"]
     assert [label_of(shop, model, BOT) for model in ("defined", SONNET)] == ["premium", None]
+    assert shop.bedrock.asked == []
+    assert [label_of(shop, model) for model in ("defined", SONNET, HAIKU)] == [None, "premium", "premium"]
+    assert shop.bedrock.asked == [ABC]
+
+
+def test_every_process_counts_a_model_under_the_same_label(shop: Shop) -> None:
+    """Hole: one that had never asked AWS for the profile counted the call under the model: no quota saw it."""
+    shop.let_stand("premium", ABC, IN_EAST)
+    model_id = resolve(shop).model_id
+    other = Shop.opened(shop.host)
+    other.bedrock.models_of = shop.bedrock.models_of
+    assert label_of(other, model_id) == label_of(shop, model_id) == "premium"
+
+
+def test_without_an_answer_of_aws_no_label_is_guessed(shop: Shop, clock: FakeClock) -> None:
+    with_ordering(shop, ["first", "premium"])
+    shop.define("first", HAIKU)
+    shop.define("zone", SONNET)
+    shop.let_stand("premium", ABC)
+    shop.bedrock.models_of[ABC] = ModelsUnavailable()
+    # What comes before it needs no answer.
+    assert label_of(shop, HAIKU) == "first"
+    assert shop.bedrock.asked == []
+    with pytest.raises(ModelsUnavailable):
+        label_of(shop, SONNET)
+    shop.bedrock.models_of[ABC] = (IN_WEST,)
+    clock.advance(SILENCE_MS)
+    assert label_of(shop, SONNET) == "zone"
+
+
+def test_no_attempt_asks_aws_without_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "ASKS_MAX", 2)
+    for number in range(5):
+        shop.let_stand(f"label-{number}", application_arn(f"of-{number}"), IN_WEST)
+    shop.define("zone", SONNET)
+    for asked in (2, 2):
+        with pytest.raises(ModelsUnavailable):
+            label_of(shop, SONNET)
+        assert len(shop.bedrock.taken_asked()) == asked
+    assert label_of(shop, SONNET) == "zone"
+    assert len(shop.bedrock.taken_asked()) == 1
 
 
 def test_the_apps_profile_hides_the_orgs(shop: Shop) -> None:

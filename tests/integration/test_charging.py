@@ -1,5 +1,6 @@
 """Usage is added to the ledgers of its chain and settles what is held for it, in the transaction that counts it."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,10 +16,13 @@ from sluice.core.pricing import TokenKind
 from sluice.core.signals import Signal
 from sluice.repository import budget_keys
 from sluice.repository.holds import close_hold
+from sluice.repository.keys import Key, key_of
 from sluice.repository.ledger_items import encode_ledger
 from sluice.repository.ledgers import asked, change_ledger, change_terms, with_terms
 from sluice.repository.retries import Retries
 from sluice.repository.store import Applied, DynamoStore
+from sluice.repository.wire import Item
+from sluice.services import ledger_book
 from sluice.services.judging import Reporter
 from sluice.services.metering import Counted
 from tests.fakes import CountingMeter, FakeClock
@@ -115,6 +119,37 @@ def test_with_defaults_whoever_uses_gets_a_ledger(desk: MeteringDesk) -> None:
     desk.submit()
     ledger = ledger_of(desk.store.inner, APP)
     assert (used(ledger), ledger.has_own, ledger.terms.limits) == (COST, False, HARD.limits)
+
+
+def test_a_ledger_that_a_lagging_read_does_not_show_is_charged(
+    desk: MeteringDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hole: the event made it, and its transaction, built when what was known had become too old, left it out. No
+    refresh would find that either: the event said that it was charged to nobody."""
+    put_budget(desk, DEFAULTS, OwnBudget({DAY_COST: 10_000_000}, Enforcement.SOFT))
+    book = desk.metering._ledgers._book
+    assert book.for_hold(NAMESPACE, (APP, ORG)) == []
+    desk.clock.advance(ledger_book.CACHE_MS - 10)
+    book.refresh(NAMESPACE, [DEFAULTS])
+    inner = desk.store.inner
+
+    def lagging(wanted: Sequence[Key], *, consistent: bool = False) -> list[Item]:
+        found = real(wanted, consistent=consistent)
+        return [item for item in found if consistent or key_of(item) != budget_keys.ledger(NAMESPACE, APP)]
+
+    def made(verb: str, _request: Any) -> None:
+        # The second one's ledger, when the first one's is there.
+        if verb == "put" and desk.store.calls.count("put") == 2:
+            desk.clock.advance(10)
+
+    real = inner.batch_get
+    monkeypatch.setattr(inner, "batch_get", lagging)
+    desk.store.after = made
+    desk.store.taken_calls()
+    reports = [report(entity=entity, request_id=entity, occurred_at_ms=desk.clock.now_ms) for entity in (APP, "user-1")]
+    for counted in map(_counted, desk.metering.submit_batch(AS_APP, reports)):
+        ledger = ledger_of(inner, counted.event.entity)
+        assert (used(ledger), counted.event.epochs) == (COST, {ledger.entity: ledger.epoch})
 
 
 def test_a_call_without_a_known_cost_adds_none(desk: MeteringDesk) -> None:
@@ -340,6 +375,17 @@ def test_an_entity_that_was_removed_meanwhile_is_charged_to_those_above_it(
     # Another app's lease says nothing to whoever it does not concern; and without a hold nobody knows whom to charge.
     with pytest.raises(InvalidLease):
         later.submit(replace(AS_APP, entity=OTHER_APP, within=OTHER_APP), entity="user-1", lease=lease, request_id="x")
+
+
+def test_an_entity_that_is_gone_gets_no_ledger(desk: MeteringDesk) -> None:
+    """One made anew under its id would begin with what was spent, and nobody could see or remove it until then."""
+    put_budget(desk, APP)
+    put_budget(desk, DEFAULTS, OwnBudget({DAY_COST: 10_000_000}, Enforcement.SOFT))
+    lease = replace(take_hold(desk, RESERVED, APP, chain=("user-1", APP)), entity="user-1")
+    desk.entities.delete(NAMESPACE, "user-1")
+    event = desk.elsewhere().submit(AS_APP, entity="user-1", lease=lease, **_cost(12_000)).event
+    assert (set(event.epochs), used(ledger_of(desk.store.inner))) == ({APP}, 12_000)
+    assert desk.store.inner.get(budget_keys.ledger(NAMESPACE, "user-1"), consistent=True) is None
 
 
 def test_no_call_is_counted_before_it_was_admitted(desk: MeteringDesk) -> None:

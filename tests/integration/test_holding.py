@@ -21,6 +21,7 @@ from sluice.core.budget import (
     OwnBudget,
     Periods,
     Span,
+    guarantee,
 )
 from sluice.core.errors import (
     Ambiguous,
@@ -488,7 +489,12 @@ def test_a_budget_that_became_hard_acts_within_a_minute(desk: HoldDesk, clock: F
     desk.put(USER, OwnBudget({DAY_COST: 100}, Enforcement.SOFT))
     assert desk.take(500).hold is None
     desk.revise(USER, hard(100))
-    clock.advance(CACHE_MS)
+    clock.advance(CACHE_MS - 1)
+    assert desk.take(500).hold is None
+    told = guarantee(desk.ledger().terms, desk.ledger().standing).because
+    assert "began within the minute in which" in told
+    assert "became hard" in told[told.index("began within the minute") :]
+    clock.advance(1)
     with pytest.raises(NeverWithinBudget):
         desk.take(500)
 

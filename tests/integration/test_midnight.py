@@ -1,5 +1,5 @@
-"""A month ends while four processes spend on a real engine, their clocks apart: nothing is lost, and nothing is in the
-wrong day."""
+"""A month ends while four writers spend on a real engine, each with caches and a clock of its own: nothing is lost, and
+nothing is in the wrong day."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ Answer = TypeVar("Answer")
 
 @dataclass
 class Spender:
-    """One process: calls with and without holds, some held before midnight and reported after it."""
+    """Calls with and without holds, some held before midnight and reported after it."""
 
     number: int
     clock: FakeClock

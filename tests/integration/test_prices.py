@@ -52,6 +52,9 @@ class Shipped:
     def find(self, model_id: str, region: str | None) -> Price | None:
         return Price(f"shipped:{model_id}", PriceSource.SHIPPED, {INPUT: 60}) if model_id in self.known else None
 
+    def lists(self, model_id: str) -> bool:
+        return model_id in self.known
+
 
 @pytest.fixture
 def clock() -> FakeClock:
@@ -167,6 +170,21 @@ def test_a_profile_costs_what_its_model_does_unless_it_is_listed(
     put_own(own, MODEL, None, "2026-01-01", 30)
     assert found(book, MODEL, EAST) == ("override", 30)
     assert found(book, f"us.{MODEL}", EAST) == ("aws", 38)
+
+
+def test_what_aws_says_of_a_model_is_no_price_of_its_global_profile(process: Process, clock: FakeClock) -> None:
+    """Hole: called through the global profile, it was charged a tenth more than AWS takes."""
+    book = PriceBook(process.store, Shipped(MODEL, f"us.{MODEL}", f"global.{MODEL}"), clock)
+    say(process, MODEL, EAST, "2026-01-01", 66)
+    assert found(book, f"global.{MODEL}", EAST) == found(book, f"global.{MODEL}") == ("shipped", 60)
+    assert found(book, f"us.{MODEL}", EAST) == found(book, MODEL, EAST) == ("aws", 66)
+    say(process, f"global.{MODEL}", EAST, "2026-01-01", 59)
+    clock.advance(CACHE_MS)
+    assert found(book, f"global.{MODEL}", EAST) == ("aws", 59)
+    # Nothing of its own ships in another book.
+    other = PriceBook(process.store, Shipped(MODEL), clock)
+    say(process, MODEL, WEST, "2026-01-01", 67)
+    assert found(other, f"global.{MODEL}", WEST) == ("aws", 67)
 
 
 def test_an_own_price_is_nobody_elses(own: OwnPrices, book: PriceBook) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeVar
-from zoneinfo import ZoneInfo
 
 from sluice.core.timelines import From, Timeline
+from sluice.services.zones import zone_info
 
 T = TypeVar("T")
 
@@ -56,5 +56,5 @@ def value_at(timeline: Sequence[From[T]], at_ms: int) -> T:
 
 @lru_cache(maxsize=100_000)
 def _shown(zone: str, at_ms: int) -> str:
-    shown: date = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(ZoneInfo(zone)).date()
+    shown: date = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone_info(zone)).date()
     return f"{shown:%Y%m%d}"

@@ -127,7 +127,8 @@ def test_additions_to_one_counter_are_one_update_on_a_shard_of_its_own() -> None
     batch = [charge("1", "chat", "acme"), charge("2", "acme", days_elsewhere=2), charge("3", "acme", cost=7)]
     drawn = iter([3, 6])
     parcel = Parcel(batch, {"l": closing("l")}, 9)
-    writes = parcel.writes(lambda below: next(drawn) if below == 8 else -1)
+    shards = parcel.drawn(lambda below: next(drawn) if below == 8 else -1)
+    writes = parcel.writes(shards)
     assert [next(iter(write)) for write in writes] == [
         "Put",
         "Put",
@@ -149,12 +150,24 @@ def test_additions_to_one_counter_are_one_update_on_a_shard_of_its_own() -> None
     assert {17, 3} <= added[1]
 
 
+def test_whoever_is_in_the_way_is_not_met_again_before_all_others_were_tried() -> None:
+    parcel = Parcel([charge("1", "chat", "acme")], {}, 9)
+    shards = parcel.drawn(lambda below: below - 1)
+    tried = {name: {shard} for name, shard in shards.items()}
+    for _ in range(7):
+        shards = parcel.moved(shards)
+        for name, shard in shards.items():
+            assert shard not in tried[name]
+            tried[name].add(shard)
+    assert list(tried.values()) == [set(range(8))] * 2
+
+
 def test_failures_are_told_apart_by_their_place() -> None:
     batch = [charge("1"), charge("2", days_elsewhere=1), charge("3")]
     parcel = Parcel(batch, {"a": closing("a"), "b": closing("b")}, 9)
     seen = ConditionFailed({"PK": "p", "SK": "s"})
     failures = (None, None, seen, seen, None, seen, None)
-    assert len(failures) == len(parcel.writes(lambda _below: 0))
+    assert len(failures) == len(parcel.writes(parcel.drawn(lambda _below: 0)))
     cancelled = Cancelled(failures)
     assert [(one.event.request_id, failed) for one, failed in parcel.of_events(cancelled)] == [
         ("1", []),
@@ -169,7 +182,7 @@ def test_a_settle_has_as_many_writes_as_it_corrects_buckets() -> None:
     parcel = Parcel([charge("1")], {"done": done, "a": closing("a", 2), "b": closing("b")}, 9)
     seen = ConditionFailed({"PK": "p", "SK": "s"})
     failures = (None, None, None, seen, None, None)
-    assert len(failures) == len(parcel.writes(lambda _below: 0))
+    assert len(failures) == len(parcel.writes(parcel.drawn(lambda _below: 0)))
     assert parcel.of_leases(Cancelled(failures)) == [(parcel.closings["a"], (None, None, seen))]
     assert parcel.of_budgets(Cancelled(failures)) == ()
 
@@ -177,7 +190,9 @@ def test_a_settle_has_as_many_writes_as_it_corrects_buckets() -> None:
 @pytest.mark.parametrize("count", [1, 2, 99])
 def test_a_sum_is_what_its_events_add(count: int) -> None:
     batch = [charge(f"{number}", cost=number) for number in range(count)]
-    (update,) = [write["Update"] for write in Parcel(batch, {}, 9).writes(lambda _below: 0) if "Update" in write]
+    parcel = Parcel(batch, {}, 9)
+    writes = parcel.writes(parcel.drawn(lambda _below: 0))
+    (update,) = [write["Update"] for write in writes if "Update" in write]
     expected = sum((one.increase for one in batch), Counters())
     values = update["ExpressionAttributeValues"]
     names = update["ExpressionAttributeNames"]

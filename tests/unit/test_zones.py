@@ -1,10 +1,14 @@
 """Days of real zones: where midnight comes once, twice, or not at all."""
 
+import shutil
+import zoneinfo
 from datetime import UTC, date, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
-from sluice.services.zones import ZoneCalendar, zone_names
+from sluice.services.zones import ZoneCalendar, zone_info, zone_names
 
 CALENDAR = ZoneCalendar()
 
@@ -38,6 +42,31 @@ def test_names_are_of_zones_only() -> None:
         "tzdata.zi",
     ):
         assert other not in names
+
+
+def test_what_the_machine_says_of_a_zone_does_not_count(tmp_path: Path) -> None:
+    """Hole: of two machines with zone files of different years, each had days of its own."""
+    before = starts("America/New_York", "2026-11-18")
+    (tmp_path / "America").mkdir()
+    shutil.copy(str(files("tzdata").joinpath("zoneinfo", "Asia", "Tokyo")), tmp_path / "America" / "New_York")
+    path = zoneinfo.TZPATH
+    try:
+        zoneinfo.reset_tzpath([str(tmp_path)])
+        zoneinfo.ZoneInfo.clear_cache()
+        zone_info.cache_clear()
+        new_year = datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("America/New_York"))
+        assert new_year.utcoffset() == timedelta(hours=9), "the machine has other files now"
+        assert starts("America/New_York", "2026-11-18") == before == "2026-11-18T05:00:00"
+    finally:
+        zoneinfo.reset_tzpath(path)
+        zoneinfo.ZoneInfo.clear_cache()
+
+
+@pytest.mark.parametrize("zone", sorted(zone_names()))
+def test_every_zone_that_has_a_name_has_its_clocks(zone: str) -> None:
+    at_ms = ms("2026-11-18T12:00:00")
+    day = CALENDAR.day(zone, at_ms)
+    assert CALENDAR.starts_ms(zone, day) <= at_ms < CALENDAR.starts_ms(zone, day + 1)
 
 
 @pytest.mark.parametrize(

@@ -330,7 +330,8 @@ _HELD_FIRST: Final = (
     "Only these pass the limit: what was used or held beyond it when it was lowered or the period began; an actual "
     "above its estimate; usage without a lease, a second event on one, and a report after its hold was released or "
     "expired; and calls that were under way when the limit was set, became hard or the entity came to stand below it, "
-    "or that began within the minute in which a changed default, a first budget or a move becomes known everywhere"
+    "or that began within the minute in which a changed default, a budget that is the first or became hard, or a move "
+    "becomes known everywhere"
 )
 
 

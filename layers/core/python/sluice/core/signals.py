@@ -61,7 +61,7 @@ class Signal(StrEnum):
     """What calls took that were reported after their holds had expired."""
     SWEEP_FAILURES = "SweepFailures"
     SWEEP_LAG_SECONDS = "SweepLagSeconds"
-    """Of one run: for how long the oldest minute that may have open holds has been over."""
+    """Of one run: for how long the oldest hold that it had to leave should have been ended."""
     ALERTS_SENT = "AlertsSent"
 
 

@@ -40,6 +40,8 @@ GROUP: Final = 25
 QUERIES_MAX: Final = 100
 EVENTS_MAX: Final = 10_000
 """In one step; the last query of it may bring a megabyte more."""
+NAMED_MAX: Final = 50
+"""So many of the ledgers that differed are in the result, each with its difference. It must fit into an item."""
 INDEXES_MS: Final = 30_000
 """Longer than indexes lag and than clocks differ."""
 _ROUNDS: Final = 8
@@ -243,6 +245,8 @@ class RefreshBudgets:
             difference = _encoded(one.difference())
             if any(amount for span in difference.values() for amount in span.values()):
                 result["differing"] = result.get("differing", 0) + 1
+                if result["differing"] <= NAMED_MAX:
+                    result["entities"] = result.get("entities", {}) | {one.entity: difference}
             total = result.get("difference", {})
             result["difference"] = {
                 span: {name: total.get(span, {}).get(name, 0) + amount for name, amount in amounts.items()}

@@ -1,13 +1,17 @@
 """Which model a label stands for: the app's inference profile says, else the org's, else the label's definition."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from sluice.core.arns import ProfileKind, ProfileRefused, model_in, priced_model_id
-from sluice.core.errors import InvalidRequest, UnknownLabel
+from sluice.core.errors import InvalidRequest, ModelsUnavailable, UnknownLabel
 from sluice.core.labels import InferenceProfile, LabelDefinition
 from sluice.services.definitions import Definitions
 from sluice.services.profile_models import Models, ProfileModels
 from sluice.services.settings import SettingsCache
+
+ASKS_MAX: Final = 50
+"""Of AWS, for one model id: a function that waits for a thousand answers is ended before it has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Model:
 
 
 class Catalog:
-    """`app`: whose labels are asked for; None for the org itself. All but `resolve` go by what this process knows."""
+    """`app`: whose labels are asked for; None for the org itself. AWS is asked by `resolve` and `label_of` alone."""
 
     def __init__(self, definitions: Definitions, models: ProfileModels, settings: SettingsCache) -> None:
         self._definitions = definitions
@@ -40,19 +44,25 @@ class Catalog:
     def label_of(self, namespace: str, app: str | None, model_id: str) -> str | None:
         """The label that resolves to a model: of several the first of the ordering, else the first by name.
 
-        Never asks AWS: a profile whose models nobody asked for yet is taken for what the label's definition says.
+        Raises Unavailable where AWS does not say what comes first: one process must not count a call under the label
+        and another one under the model.
         """
         labels = self._definitions.labels(namespace)
         profiles = self._profiles(namespace, app)
-        found = {
-            label
-            for label in (*labels, *profiles)
-            if self._stands_for(profiles.get(label), labels.get(label), model_id)
-        }
-        if not found:
-            return None
+        known = labels.keys() | profiles.keys()
         ordering = self._settings.tenant(namespace, app).effective.model_ordering
-        return next((label for label in ordering if label in found), min(found))
+        first = [label for label in ordering if label in known]
+        asks = 0
+        for label in (*first, *sorted(known.difference(first))):
+            profile = profiles.get(label)
+            if profile is not None and not _is_named(profile, model_id):
+                asks += not self._models.is_at_hand(profile.arn)
+                if asks > ASKS_MAX:
+                    # What was told so far is kept, and the next attempt comes further.
+                    raise ModelsUnavailable
+            if self._stands_for(profile, labels.get(label), model_id):
+                return label
+        return None
 
     def is_defined(self, namespace: str, app: str | None, label: str) -> bool:
         return self.definition(namespace, label) is not None or self._profile(namespace, app, label) is not None
@@ -98,13 +108,24 @@ class Catalog:
         return priced_model_id(profile.arn, model_id)
 
     def _stands_for(self, profile: InferenceProfile | None, definition: LabelDefinition | None, model_id: str) -> bool:
+        if profile is not None and _is_named(profile, model_id):
+            return True
         if profile is not None:
-            if profile.arn.kind is ProfileKind.SYSTEM and profile.arn.profile_id == model_id:
-                return True
-            models = self._models.at_hand(profile.arn)
-            if models is not None:
-                return any(priced_model_id(profile.arn, model.model_id) == model_id for model in models)
-        return definition is not None and definition.model_id == model_id
+            try:
+                models = self._models.of(profile.arn)
+            except ProfileRefused:
+                return _is_defined_as(definition, model_id)
+            return any(priced_model_id(profile.arn, model.model_id) == model_id for model in models)
+        return _is_defined_as(definition, model_id)
+
+
+def _is_named(profile: InferenceProfile, model_id: str) -> bool:
+    """A profile of AWS is priced under its own id: nobody has to be asked."""
+    return profile.arn.kind is ProfileKind.SYSTEM and profile.arn.profile_id == model_id
+
+
+def _is_defined_as(definition: LabelDefinition | None, model_id: str) -> bool:
+    return definition is not None and definition.model_id == model_id
 
 
 def _regions(models: Models) -> str:

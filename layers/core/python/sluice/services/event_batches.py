@@ -1,4 +1,4 @@
-"""How many events go into few transactions. Pure, but for the shards, which are drawn at random.
+"""How many events go into few transactions. Pure: of the shards somebody else draws the first ones.
 
 What a transaction adds to one counter is one update, whoever of its events it comes from; and a lease that several of
 them name is closed once.
@@ -19,6 +19,8 @@ from sluice.services.ledger_charges import NO_LEDGERS, LedgerPart
 
 TRANSACTION_ITEMS_MAX: Final = 100
 """What DynamoDB takes. Its 4 MB are not reached: a batch has 1 MB, and an event is little more than its report."""
+
+Shards = Mapping[CounterName, int]
 
 
 def parcels(charges: Sequence[Charge]) -> list[list[Charge]]:
@@ -53,8 +55,16 @@ class Parcel:
     now_ms: int
     budgets: LedgerPart = NO_LEDGERS
 
-    def writes(self, random_below: RandomBelow) -> list[TransactWrite]:
-        """In the same order whatever is drawn: the events, the leases, holds and ledgers, the counters.
+    def drawn(self, random_below: RandomBelow) -> Shards:
+        """A shard of each counter, at random."""
+        return {name: random_below(charge.shards) for name, (charge, _) in self._increases().items()}
+
+    def moved(self, shards: Shards) -> Shards:
+        """Other shards than these: somebody else writes to one of them just now. None is met again before all were."""
+        return {name: (shards[name] + 1) % charge.shards for name, (charge, _) in self._increases().items()}
+
+    def writes(self, shards: Shards) -> list[TransactWrite]:
+        """In the same order whatever the shards are: the events, the leases, holds and ledgers, the counters.
 
         A settle comes alone, so its corrections need no room beside others: 64 shards at most, and less than twenty
         other items.
@@ -63,9 +73,8 @@ class Parcel:
         leases = [write for closing in self.closings.values() for write in closing.writes]
         counters: list[TransactWrite] = []
         for name, (charge, increase) in self._increases().items():
-            shard = random_below(charge.shards)
             day_ends_ms = charge.opened.day.ends_ms
-            counters.append({"Update": add_to_shard(name, shard, day_ends_ms, increase, self.now_ms)})
+            counters.append({"Update": add_to_shard(name, shards[name], day_ends_ms, increase, self.now_ms)})
         return [*events, *leases, *self.budgets.writes(self.now_ms), *counters]
 
     def of_events(self, cancelled: Cancelled) -> list[tuple[Charge, list[ConditionFailed]]]:

@@ -103,6 +103,7 @@ class Charge:
     """An event that is to be counted. `writes`: its put, and the checks that go with it.
 
     `counters`: whom it is added to, on a random shard of so many each. `ledgers`: of which entities it is charged to.
+    `is_known`: whether its entity is still there.
     """
 
     opened: Opened
@@ -112,6 +113,7 @@ class Charge:
     increase: Counters
     shards: int
     ledgers: tuple[str, ...] = ()
+    is_known: bool = True
 
     @property
     def keys(self) -> Keys:
@@ -246,6 +248,7 @@ class Judge:
             counters=_counters(opened, lineage, priced.label),
             increase=counted_call(priced.cost_usd_micros, report.tokens, report.status),
             shards=opened.org.settings.counter_shards,
+            is_known=lineage.is_known,
         )
 
     def _lineage(self, opened: Opened) -> Lineage | None:
@@ -259,7 +262,8 @@ class Judge:
         nearest = next((one for one in above if one is not None), None)
         if nearest is None:
             return None
-        return Lineage(opened.entity, opened.hold.chain, (nearest.entity, *nearest.above), nearest.app)
+        above_it = (nearest.entity, *nearest.above)
+        return Lineage(opened.entity, opened.hold.chain, above_it, nearest.app, is_known=False)
 
     def register(self, reporter: Reporter, opened: Opened) -> None:
         """Below the reporter's own entity, as an acquire would. If somebody else was first, what they stored stands."""

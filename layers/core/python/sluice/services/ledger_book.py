@@ -89,10 +89,10 @@ class LedgerBook:
         """Of a new ledger."""
         return new_generation(now_ms, self._random_below)
 
-    def for_charge(self, namespace: str, chain: Sequence[str]) -> list[Ledger]:
+    def for_charge(self, namespace: str, chain: Sequence[str], *, is_known: bool = True) -> list[Ledger]:
         """Those that what the entity used is added to: its own, made where it is missing, and those above it with a
-        budget of their own. `chain`: the entity first."""
-        return self._taking_part(namespace, chain, lambda _terms: True)
+        budget of their own. `chain`: the entity first; nothing is made for one that is gone."""
+        return self._taking_part(namespace, chain, lambda _terms: is_known)
 
     def for_hold(self, namespace: str, chain: Sequence[str]) -> list[Ledger]:
         """Those with hard limits, which must agree before the entity spends."""

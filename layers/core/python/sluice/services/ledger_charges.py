@@ -95,7 +95,8 @@ class LedgerCharges:
     def addressed(self, charge: EventCharge) -> EventCharge:
         """With the ledgers that it goes to. Those that hold something for it are among them, whatever they are now."""
         event, hold = charge.event, charge.opened.hold
-        entities = [ledger.entity for ledger in self._book.for_charge(event.namespace, event.chain)]
+        found = self._book.for_charge(event.namespace, event.chain, is_known=charge.is_known)
+        entities = [ledger.entity for ledger in found]
         if hold is not None:
             entities += [held.entity for held in hold.ledgers]
         return replace(charge, ledgers=tuple(dict.fromkeys(entities)))
@@ -118,11 +119,10 @@ class LedgerCharges:
             for held in hold.ledgers:
                 sums[held.entity].held += freed(held.amounts)
         namespace = charges[0].event.namespace
-        # Also where it is over: what held for a call is charged for it, though this process never saw that ledger.
-        known_of = (charge.opened.hold for charge in charges if charge.opened.hold is not None)
-        must_be_there = {held.entity for hold in known_of for held in hold.ledgers}
         present = self._book.present(namespace)
-        known = self._book.named(namespace, list(sums), sure=must_be_there)
+        # Those that held for a call may never have been seen here, and others may have been forgotten since they were
+        # seen, or made: what a lagging read misses would be charged to nobody, and no refresh would ever find it.
+        known = self._book.named(namespace, list(sums), sure=sums)
         ledgers = (LedgerWrite(known[name], present, one.change) for name, one in sums.items() if name in known)
         return LedgerPart(tuple(holds.values()), tuple(ledgers))
 

@@ -23,13 +23,14 @@ CACHE_SIZE: Final = 10_000
 class Lineage:
     """`chain`: the entity and, while it cascades, those above. `above`: all above it by parents, whatever cascades.
 
-    `app`: the nearest of them all that is an app; None where there is none.
+    `app`: the nearest of them all that is an app; None where there is none. `is_known`: False for one that is gone.
     """
 
     entity: str
     chain: tuple[str, ...]
     above: tuple[str, ...]
     app: str | None
+    is_known: bool = True
 
     def stands_within(self, entity: str | None) -> bool:
         """Whether it is that entity or one below it. Everybody stands within None."""

@@ -196,12 +196,14 @@ class Metering:
 
     def _send(self, parcel: Parcel) -> Cancelled | None:
         """None when it happened. What meets another transaction goes to other shards."""
+        shards = parcel.drawn(self._effects.random_below)
 
-        def drawn() -> Transaction:
-            return Transaction(parcel.writes(self._effects.random_below), self._effects.new_token())
+        def moved() -> Transaction:
+            nonlocal shards
+            shards = parcel.moved(shards)
+            return Transaction(parcel.writes(shards), self._effects.new_token())
 
-        first = drawn()
-        outcome = self._store.transact(first.writes, first.token, rebuild=drawn)
+        outcome = self._store.transact(parcel.writes(shards), self._effects.new_token(), rebuild=moved)
         return None if isinstance(outcome, Committed) else outcome
 
     def _in_the_way(self, parcel: Parcel, cancelled: Cancelled) -> _Outcomes:

@@ -5,10 +5,11 @@ the first two for just that region, else for no region, by the newest price that
 event of a past day has the price of that day, as far as it is known by now.
 
 Own prices are for exactly the id they name. What AWS said is looked for under the id and then under the model's own,
-for a profile costs what its model costs where nothing else is said.
+for a profile costs what its model costs where nothing else is said. A global profile may cost less than its model does
+in a region: where a price of its own ships, what AWS said of the model is none of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
@@ -16,7 +17,7 @@ from typing import Final, Protocol
 from cachetools import LRUCache, TLRUCache
 
 from sluice.core.labels import LabelDefinition, fallback_price
-from sluice.core.model_ids import without_geography
+from sluice.core.model_ids import served_anywhere, without_geography
 from sluice.core.period import shown_day
 from sluice.core.pricing import Price, in_force
 from sluice.repository.keys import REGISTRY_NAMESPACE
@@ -36,6 +37,8 @@ class Shipped(Protocol):
     """The prices that come with the product."""
 
     def find(self, model_id: str, region: str | None) -> Price | None: ...
+
+    def lists(self, model_id: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class PriceBook:
         own = in_force(self._prices(namespace, model_id), region, shown)
         if own is not None:
             return own
-        for known_as in dict.fromkeys((model_id, without_geography(model_id))):
+        for known_as in self._said_of(model_id):
             said = in_force(self._prices(REGISTRY_NAMESPACE, known_as), region, shown)
             if said is not None:
                 return said
@@ -102,6 +105,13 @@ class PriceBook:
         if shipped is not None or definition is None:
             return shipped
         return fallback_price(definition)
+
+    def _said_of(self, model_id: str) -> Iterable[str]:
+        """The ids under which AWS may have said what this one costs."""
+        model = without_geography(model_id)
+        if model_id == served_anywhere(model) and self._shipped.lists(model_id):
+            return (model_id,)
+        return dict.fromkeys((model_id, model))
 
     def _prices(self, namespace: str, model_id: str) -> tuple[Price, ...]:
         with self._lock:

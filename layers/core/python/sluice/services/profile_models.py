@@ -54,9 +54,8 @@ class ProfileModels:
         now_ms = self._timer_ms()
         with self._lock:
             told = self._told.get(arn)
-            silent_ms = self._silent_ms.get(arn.region)
+            is_silent = self._is_silent(arn, now_ms)
         if told is None or not _holds(told, now_ms):
-            is_silent = silent_ms is not None and now_ms - silent_ms < SILENCE_MS
             told = (None if is_silent else self._ask(arn, now_ms)) or _outlasting(told)
         if told is None:
             raise ModelsUnavailable
@@ -64,11 +63,17 @@ class ProfileModels:
             raise ProfileRefused(told.refusal)
         return told.models
 
-    def at_hand(self, arn: ProfileArn) -> Models | None:
-        """As last told, however long ago. Never asks; None where nothing is known."""
+    def is_at_hand(self, arn: ProfileArn) -> bool:
+        """Whether `of` would ask nobody."""
+        now_ms = self._timer_ms()
         with self._lock:
-            told = _outlasting(self._told.get(arn))
-        return None if told is None else told.models
+            told = self._told.get(arn)
+            return (told is not None and _holds(told, now_ms)) or self._is_silent(arn, now_ms)
+
+    def _is_silent(self, arn: ProfileArn, now_ms: int) -> bool:
+        """Under the lock."""
+        silent_ms = self._silent_ms.get(arn.region)
+        return silent_ms is not None and now_ms - silent_ms < SILENCE_MS
 
     def _ask(self, arn: ProfileArn, now_ms: int) -> _Told | None:
         """None where AWS does not answer."""

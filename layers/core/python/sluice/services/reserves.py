@@ -96,7 +96,9 @@ class Reserves:
             if reserve.label is None:
                 raise AssertionError("a checked reserve names one of the two")
             return self._models.resolve(call.namespace, app, reserve.label, reserve.region)
-        label = self._models.label_of(call.namespace, app, reserve.model_id)
+        known = self._prices.find(call.namespace, reserve.model_id, reserve.region, call.day, None)
+        # Only where nobody else knows a price: AWS may have to be asked which label it is.
+        label = None if known is not None else self._models.label_of(call.namespace, app, reserve.model_id)
         definition = None if label is None else self._models.definition(call.namespace, label)
         return Model(label, reserve.model_id, reserve.region, definition)
 
@@ -111,7 +113,11 @@ class Reserves:
         ordering = self._settings.tenant(call.namespace, app).effective.model_ordering
         label = reserve.label
         if reserve.model_id is not None:
-            label = self._models.label_of(call.namespace, app, reserve.model_id)
+            try:
+                label = self._models.label_of(call.namespace, app, reserve.model_id)
+            except ModelsUnavailable:
+                # A refusal stays one; any label that fits may help.
+                label = None
         return ordering[ordering.index(label) + 1 :] if label in ordering else ordering
 
     def _fits_under(self, call: Call, label: str, fits: Fits) -> bool:

@@ -73,6 +73,10 @@ class ShippedPrices:
                 return _price(book, known_id, model, region)
         return None
 
+    def lists(self, model_id: str) -> bool:
+        """Under just this id."""
+        return model_id in self._book().models
+
     def bedrock_ids(self) -> tuple[str, ...]:
         """Of all models and profiles that AWS sells."""
         return tuple(model_id for model_id, model in self._book().models.items() if model["provider"] == _BEDROCK)

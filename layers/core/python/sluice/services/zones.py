@@ -1,7 +1,8 @@
 """Time zones by their IANA names, and the days of a zone.
 
-The names come from the package that is shipped, not from the machine: what a machine calls `localtime` or `posix/...`
-is no zone of an org. Days are numbered as Python numbers dates.
+Names and clocks come from the package that is shipped, not from the machine: what a machine calls `localtime` or
+`posix/...` is no zone of an org, and two machines whose files are of different years would count one call on two days.
+Days are numbered as Python numbers dates.
 """
 
 from datetime import UTC, date, datetime, time, timedelta
@@ -23,6 +24,12 @@ def zone_names() -> frozenset[str]:
     return frozenset(listed.split()) - {_NO_ZONE}
 
 
+@cache
+def zone_info(name: str) -> ZoneInfo:
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as data:
+        return ZoneInfo.from_file(data, name)
+
+
 class ZoneCalendar:
     """The days of zones, with every change of their clocks."""
 
@@ -33,7 +40,7 @@ class ZoneCalendar:
 
     def starts_ms(self, zone: str, day: int) -> int:
         """At midnight, the first if it comes twice; where clocks jump over it, when they jump."""
-        midnight = datetime.combine(date.fromordinal(day), time(), ZoneInfo(zone))
+        midnight = datetime.combine(date.fromordinal(day), time(), zone_info(zone))
         at_ms = (midnight.astimezone(UTC) - _EPOCH) // _MS
         if _local(zone, at_ms).replace(tzinfo=None) == midnight.replace(tzinfo=None):
             return at_ms
@@ -49,7 +56,7 @@ class ZoneCalendar:
 
 
 def _local(zone: str, at_ms: int) -> datetime:
-    return (_EPOCH + at_ms * _MS).astimezone(ZoneInfo(zone))
+    return (_EPOCH + at_ms * _MS).astimezone(zone_info(zone))
 
 
 def _date(zone: str, at_ms: int) -> date:
