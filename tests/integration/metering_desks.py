@@ -93,6 +93,8 @@ class FakeModels:
         return Model(label, self.labels[label], region, self.definition(namespace, label))
 
     def label_of(self, namespace: str, app: str | None, model_id: str) -> str | None:
+        if self.error is not None:
+            raise self.error
         return next((label for label, model in self.labels.items() if model == model_id), None)
 
     def definition(self, namespace: str, label: str) -> LabelDefinition | None:

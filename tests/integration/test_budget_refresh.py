@@ -297,6 +297,35 @@ def test_progress_is_told_in_ledgers(desk: MeteringDesk, refresher: Refresher, m
     assert seen == sorted(seen, key=lambda pair: (pair[1] or 0, pair[0]))
 
 
+@pytest.mark.parametrize("gone", [APP, ORG])
+def test_what_is_removed_or_made_meanwhile_leaves_the_progress_right(
+    desk: MeteringDesk, refresher: Refresher, gone: str
+) -> None:
+    desk.submit()
+    job = refresher.refreshes.start(NAMESPACE, None)
+    while (now := refresher.jobs.get(NAMESPACE, job.job_id)).total != 2:
+        refresher.run(steps=1)
+    desk.store.inner.delete({"Key": {**budget_keys.ledger(NAMESPACE, gone).attributes}})
+    # One that was made since, and that somebody has refreshed.
+    other = replace(put_budget(desk, OTHER_APP, COUNTED), epoch=1)
+    desk.store.inner.put({"Item": encode_ledger(other)}, repeatable=True)
+    assert now.done == 0
+    refresher.run()
+    done = refresher.jobs.get(NAMESPACE, job.job_id)
+    assert (done.is_open, done.done, done.total) == (False, 2, 2)
+
+
+def test_a_refresh_of_what_is_gone_by_then_is_at_its_end(desk: MeteringDesk, refresher: Refresher) -> None:
+    desk.submit()
+    job = refresher.refreshes.start(NAMESPACE, APP)
+    refresher.run(steps=1)
+    assert refresher.jobs.get(NAMESPACE, job.job_id).total == 1
+    desk.store.inner.delete({"Key": {**budget_keys.ledger(NAMESPACE, APP).attributes}})
+    refresher.run()
+    done = refresher.jobs.get(NAMESPACE, job.job_id)
+    assert (done.is_open, done.done, done.total) == (False, 1, 1)
+
+
 def test_all_go_in_groups(desk: MeteringDesk, refresher: Refresher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_refresh, "GROUP", 1)
     desk.submit()

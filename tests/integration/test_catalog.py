@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from sluice.core.arns import ModelInRegion, ProfileRefused
+from sluice.core.arns import ModelInRegion, ProfileArn, ProfileRefused
 from sluice.core.errors import InvalidRequest, ModelsUnavailable, NotFound, Unavailable, UnknownLabel
 from sluice.core.orgs import AppSettings, OrgSettings
 from sluice.repository import keys
 from sluice.repository.labels import encode_label
 from sluice.repository.orgs import app_put, decode_app
-from sluice.services import catalog
-from sluice.services.catalog import Model
+from sluice.services.catalog import ASKING_MS, Model
 from sluice.services.definitions import AGAIN_MS, CACHE_MS, CACHE_SIZE
 from sluice.services.labels import LabelFields
 from sluice.services.profile_models import ANSWER_MS, REFUSAL_MS, SILENCE_MS
@@ -402,11 +401,18 @@ def test_without_an_answer_of_aws_no_label_is_guessed(shop: Shop, clock: FakeClo
     assert label_of(shop, SONNET) == "zone"
 
 
-def test_no_attempt_asks_aws_without_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "ASKS_MAX", 2)
+def test_no_attempt_asks_aws_without_end(shop: Shop, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was told until then is kept."""
     for number in range(5):
         shop.let_stand(f"label-{number}", application_arn(f"of-{number}"), IN_WEST)
     shop.define("zone", SONNET)
+    models = shop.bedrock.models
+
+    def slow(arn: ProfileArn) -> tuple[ModelInRegion, ...]:
+        clock.advance(ASKING_MS - 1)
+        return models(arn)
+
+    monkeypatch.setattr(shop.bedrock, "models", slow)
     for asked in (2, 2):
         with pytest.raises(ModelsUnavailable):
             label_of(shop, SONNET)

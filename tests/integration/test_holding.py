@@ -30,6 +30,7 @@ from sluice.core.errors import (
     IdempotencyMismatch,
     LeaseClosed,
     LimitExceeded,
+    ModelsUnavailable,
     NeverWithinBudget,
     NoLimits,
     PriceMissing,
@@ -375,6 +376,25 @@ def test_a_price_is_not_asked_for_where_cost_has_no_hard_limit(desk: HoldDesk) -
     admission = desk.holding.acquire(desk.wish(ModelReserve(10, 20, model_id="unheard")))
     assert admission.hold is not None
     assert admission.hold.amounts == Amounts(0, 30, 1)
+
+
+def test_a_reserve_waits_for_a_label_only_where_that_may_have_the_price(desk: HoldDesk) -> None:
+    """AWS does not say what the labels stand for."""
+    desk.models.error = ModelsUnavailable()
+    by_model = ModelReserve(1_500, 800, model_id="model-of-premium")
+    unheard = replace(by_model, model_id="unheard")
+    desk.put(USER, hard(20_000))
+    assert desk.holding.acquire(desk.wish(by_model)).hold is not None
+    # A refusal stays one.
+    with pytest.raises(BudgetExceeded):
+        desk.holding.acquire(desk.wish(by_model))
+    with pytest.raises(ModelsUnavailable):
+        desk.holding.acquire(desk.wish(unheard))
+    desk.revise(USER, hard(day_tokens=10_000))
+    desk.book.refresh(NAMESPACE, [USER])
+    admission = desk.holding.acquire(desk.wish(unheard))
+    assert admission.hold is not None
+    assert admission.hold.amounts == Amounts(0, 2_300, 1)
 
 
 def test_prices_are_those_of_the_entitys_app_and_day(desk: HoldDesk) -> None:

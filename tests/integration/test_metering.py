@@ -35,6 +35,7 @@ from sluice.repository.store import DynamoStore
 from sluice.services.entities import EntityChange
 from sluice.services.judging import Reporter
 from sluice.services.lineages import CACHE_MS
+from sluice.services.metering import Counted
 from sluice.services.spending import Quota, Spending
 from tests.fakes import CountingMeter, FakeClock
 from tests.integration.metering_desks import (
@@ -58,6 +59,7 @@ from tests.integration.metering_desks import (
     YESTERDAY,
     MeteringDesk,
     lease_of,
+    report,
 )
 
 ONCE = Counters(
@@ -455,7 +457,7 @@ def test_who_is_gone_registers_nobody(desk: MeteringDesk) -> None:
     assert desk.entity("new") is None
 
 
-@pytest.mark.parametrize("change", ["label", "price", "entity", "moved", "unpriced", "region"])
+@pytest.mark.parametrize("change", ["label", "price", "entity", "moved", "unpriced", "region", "silence"])
 def test_a_repeat_is_one_whatever_has_become_of_what_it_names(start: Start, change: str) -> None:
     desk = start(replace(SETTINGS, accept_unpriced=True))
     first = desk.submit(entity="user-1")
@@ -463,6 +465,8 @@ def test_a_repeat_is_one_whatever_has_become_of_what_it_names(start: Start, chan
         desk.models.labels.clear()
     elif change == "region":
         desk.models.error = InvalidRequest("region", "is needed")
+    elif change == "silence":
+        desk.models.error = ModelsUnavailable()
     elif change == "entity":
         desk.store.inner.delete({"Key": {**keys.entity(NAMESPACE, "user-1").attributes}})
     elif change == "moved":
@@ -492,6 +496,22 @@ def test_while_nobody_can_tell_the_model_nothing_is_counted(desk: MeteringDesk) 
     with pytest.raises(ModelsUnavailable):
         desk.submit()
     assert desk.event() is None
+
+
+def test_a_report_that_names_a_model_waits_for_its_label(desk: MeteringDesk) -> None:
+    by_model = report(request_id="1", label=None, model_id=MODEL)
+    nobodys = report(request_id="2", label=None, model_id="nobodys")
+    desk.models.error = ModelsUnavailable()
+    for answer in desk.metering.submit_batch(AS_APP, [by_model, nobodys]):
+        assert isinstance(answer, ModelsUnavailable)
+    assert desk.used() == NOTHING
+    desk.models.error = None
+    counted, unknown = desk.metering.submit_batch(AS_APP, [by_model, nobodys])
+    assert isinstance(counted, Counted)
+    assert counted.event.label == LABEL
+    assert isinstance(unknown, PriceMissing)
+    desk.models.error = ModelsUnavailable()
+    assert desk.submit(request_id="1", label=None, model_id=MODEL).duplicate
 
 
 def test_without_an_org_there_is_nothing_to_count(desk: MeteringDesk) -> None:

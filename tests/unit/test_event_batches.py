@@ -150,16 +150,22 @@ def test_additions_to_one_counter_are_one_update_on_a_shard_of_its_own() -> None
     assert {17, 3} <= added[1]
 
 
-def test_whoever_is_in_the_way_is_not_met_again_before_all_others_were_tried() -> None:
+@pytest.mark.parametrize("shard", range(8))
+def test_whoever_is_in_the_way_is_left_for_any_of_the_others(shard: int) -> None:
     parcel = Parcel([charge("1", "chat", "acme")], {}, 9)
+    shards = parcel.drawn(lambda _below: shard)
+
+    def moves(drawn: int) -> list[int]:
+        return list(parcel.moved(shards, {7: drawn}.__getitem__).values())
+
+    others = [moves(drawn) for drawn in range(7)]
+    assert {one for one, _ in others} == {one for _, one in others} == set(range(8)) - {shard}
+
+
+def test_the_only_shard_there_is_stays() -> None:
+    parcel = Parcel([replace(charge("1"), shards=1)], {}, 9)
     shards = parcel.drawn(lambda below: below - 1)
-    tried = {name: {shard} for name, shard in shards.items()}
-    for _ in range(7):
-        shards = parcel.moved(shards)
-        for name, shard in shards.items():
-            assert shard not in tried[name]
-            tried[name].add(shard)
-    assert list(tried.values()) == [set(range(8))] * 2
+    assert list(parcel.moved(shards, lambda below: below - 1).values()) == [0]
 
 
 def test_failures_are_told_apart_by_their_place() -> None:

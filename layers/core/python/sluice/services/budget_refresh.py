@@ -167,10 +167,11 @@ class RefreshBudgets:
         result = _counted_on(job, "overtaken", overtaken)
         behind: dict[str, Value] | None = None if following is None else {"rebuild": following}
         if not group:
-            return Step(overtaken, behind, result=result)
+            return Step(_ended_more(job, overtaken, behind), behind, result=result)
         first = min(one.periods.month for one in group) + "01"
         after: dict[str, Value] = {"group": [one.encoded() for one in group], "first": first, "behind": START}
-        return Step(overtaken, after if behind is None else after | {"following": behind}, result=result)
+        after |= {} if behind is None else {"following": behind}
+        return Step(_ended_more(job, overtaken, after), after, result=result)
 
     def _next(self, job: Job, place: dict[str, Any]) -> tuple[list[str], dict[str, Value] | None]:
         """Some entities, and where the others begin."""
@@ -252,7 +253,8 @@ class RefreshBudgets:
                 span: {name: total.get(span, {}).get(name, 0) + amount for name, amount in amounts.items()}
                 for span, amounts in difference.items()
             }
-        return Step(len(group), cursor.get("following"), result=result)
+        following = cursor.get("following")
+        return Step(_ended_more(job, len(group), following), following, result=result)
 
     def _ended(self, job: Job, one: _Rebuilt) -> bool:
         """False where another refresh of the ledger has begun since, or it is gone."""
@@ -283,6 +285,13 @@ def _is_ours(item: Item, job: Job) -> bool:
 def _has_begun(item: Item) -> bool:
     ledger = decode_ledger(item)
     return ledger.epoch != ledger.first_epoch
+
+
+def _ended_more(job: Job, ledgers: int, following: Mapping[str, Value] | None) -> int:
+    """Of those that have begun. With the last step all are at their end, also those that were removed meanwhile; and
+    others that were made since, and overtaken as well, are none of them."""
+    left = max((job.total or 0) - job.done, 0)
+    return left if following is None else min(ledgers, left)
 
 
 def _counted_on(job: Job, name: str, more: int) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from sluice.services.definitions import Definitions
 from sluice.services.profile_models import Models, ProfileModels
 from sluice.services.settings import SettingsCache
 
-ASKS_MAX: Final = 50
-"""Of AWS, for one model id: a function that waits for a thousand answers is ended before it has them."""
+ASKING_MS: Final = 2_000
+"""Later than that AWS is asked nothing more for one model id: a function that waits for a thousand answers is ended
+before it has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class Catalog:
         known = labels.keys() | profiles.keys()
         ordering = self._settings.tenant(namespace, app).effective.model_ordering
         first = [label for label in ordering if label in known]
-        asks = 0
+        gives_up_ms = self._models.timer_ms() + ASKING_MS
         for label in (*first, *sorted(known.difference(first))):
             profile = profiles.get(label)
             if profile is not None and not _is_named(profile, model_id):
-                asks += not self._models.is_at_hand(profile.arn)
-                if asks > ASKS_MAX:
+                is_late = self._models.timer_ms() >= gives_up_ms
+                if is_late and not self._models.is_at_hand(profile.arn):
                     # What was told so far is kept, and the next attempt comes further.
                     raise ModelsUnavailable
             if self._stands_for(profile, labels.get(label), model_id):

@@ -59,9 +59,13 @@ class Parcel:
         """A shard of each counter, at random."""
         return {name: random_below(charge.shards) for name, (charge, _) in self._increases().items()}
 
-    def moved(self, shards: Shards) -> Shards:
-        """Other shards than these: somebody else writes to one of them just now. None is met again before all were."""
-        return {name: (shards[name] + 1) % charge.shards for name, (charge, _) in self._increases().items()}
+    def moved(self, shards: Shards, random_below: RandomBelow) -> Shards:
+        """Other shards than these, where there are others: somebody writes to one of them just now. At random, for
+        whoever met there must not meet again."""
+        return {
+            name: (shards[name] + 1 + random_below(max(charge.shards - 1, 1))) % charge.shards
+            for name, (charge, _) in self._increases().items()
+        }
 
     def writes(self, shards: Shards) -> list[TransactWrite]:
         """In the same order whatever the shards are: the events, the leases, holds and ledgers, the counters.

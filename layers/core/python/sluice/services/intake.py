@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sluice.core.errors import SluiceError, Unavailable
+from sluice.core.errors import ModelsUnavailable, SluiceError, Unavailable
 from sluice.core.reports import UsageReport
 from sluice.repository.store import Store
 from sluice.services.confinement import no_such_entity
@@ -56,6 +56,8 @@ class Intake:
                 continue
             try:
                 charge = self._judge.judge(reporter, opened)
+            except ModelsUnavailable as error:
+                doubtful[number] = (opened, error)
             except Unavailable as error:
                 taken[number] = error
             except SluiceError as refusal:

@@ -200,7 +200,7 @@ class Metering:
 
         def moved() -> Transaction:
             nonlocal shards
-            shards = parcel.moved(shards)
+            shards = parcel.moved(shards, self._effects.random_below)
             return Transaction(parcel.writes(shards), self._effects.new_token())
 
         outcome = self._store.transact(parcel.writes(shards), self._effects.new_token(), rebuild=moved)

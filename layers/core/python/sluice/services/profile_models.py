@@ -43,7 +43,7 @@ class ProfileModels:
 
     def __init__(self, source: ProfileSource, timer_ms: Callable[[], int]) -> None:
         self._source = source
-        self._timer_ms = timer_ms
+        self.timer_ms = timer_ms
         self._told: LRUCache[ProfileArn, _Told] = LRUCache(ARNS_MAX)
         # When a region last failed to answer, whichever ARN it was asked for.
         self._silent_ms: LRUCache[str, int] = LRUCache(_REGIONS_MAX)
@@ -51,7 +51,7 @@ class ProfileModels:
 
     def of(self, arn: ProfileArn) -> Models:
         """Raises ProfileRefused or ModelsUnavailable."""
-        now_ms = self._timer_ms()
+        now_ms = self.timer_ms()
         with self._lock:
             told = self._told.get(arn)
             is_silent = self._is_silent(arn, now_ms)
@@ -65,7 +65,7 @@ class ProfileModels:
 
     def is_at_hand(self, arn: ProfileArn) -> bool:
         """Whether `of` would ask nobody."""
-        now_ms = self._timer_ms()
+        now_ms = self.timer_ms()
         with self._lock:
             told = self._told.get(arn)
             return (told is not None and _holds(told, now_ms)) or self._is_silent(arn, now_ms)
@@ -84,7 +84,7 @@ class ProfileModels:
         except Unavailable:
             with self._lock:
                 # From the end of the call, which may have been a long wait.
-                self._silent_ms[arn.region] = self._timer_ms()
+                self._silent_ms[arn.region] = self.timer_ms()
             return None
         with self._lock:
             self._told[arn] = told

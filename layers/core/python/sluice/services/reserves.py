@@ -96,9 +96,14 @@ class Reserves:
             if reserve.label is None:
                 raise AssertionError("a checked reserve names one of the two")
             return self._models.resolve(call.namespace, app, reserve.label, reserve.region)
-        known = self._prices.find(call.namespace, reserve.model_id, reserve.region, call.day, None)
-        # Only where nobody else knows a price: AWS may have to be asked which label it is.
-        label = None if known is not None else self._models.label_of(call.namespace, app, reserve.model_id)
+        try:
+            label = self._models.label_of(call.namespace, app, reserve.model_id)
+        except ModelsUnavailable:
+            # The label matters only for a price that nobody else knows.
+            known = self._prices.find(call.namespace, reserve.model_id, reserve.region, call.day, None)
+            if known is None and call.must_be_priced:
+                raise
+            label = None
         definition = None if label is None else self._models.definition(call.namespace, label)
         return Model(label, reserve.model_id, reserve.region, definition)
 
