@@ -105,5 +105,7 @@ ARCHIVES: Final = (
         "a reader remembers one object", "archive", lambda: patch.object(ArchiveReading, "lines", _remembers_one_object)
     ),
     Mutant("an archive is not emptied", "archive", lambda: patch.object(purge.Purge, "_empty_archive", _leaves_it)),
-    Mutant("an archive is emptied too early", "archive", lambda: patch.object(purge, "UNNOTICED_MS", 0), 2_000),
+    Mutant(
+        "an archive is emptied too early", "archive", lambda: patch.object(purge, "UNNOTICED_MS", 0), 2_000, first=80
+    ),
 )

@@ -165,7 +165,13 @@ BUDGET_HOLES: Final = (
         lambda: patch.object(ledger_charges, "close_hold", _closes_again),
         2_000,
     ),
-    Mutant("a swept hold is freed again", "budgets", lambda: patch.object(freeing, "close_hold", _closes_again), 2_000),
+    Mutant(
+        "a swept hold is freed again",
+        "budgets",
+        lambda: patch.object(freeing, "close_hold", _closes_again),
+        2_000,
+        first=80,
+    ),
     Mutant("holds end by their TTL", "budgets", lambda: patch.object(holding, "put_hold", _forgotten_by_ttl)),
     Mutant("a backdated report frees its hold", "budgets", lambda: patch.object(judging, "day_number", lambda _day: 0)),
     Mutant(

@@ -183,14 +183,24 @@ MONEY: Final = (
         "a rollup without guard", "metering", lambda: patch.object(summing, "write_total", _writes_over_totals), 500
     ),
     Mutant(
-        "a mark is cleared blindly", "metering", lambda: patch.object(rollup, "remove_mark", _removes_any_mark), 500
+        "a mark is cleared blindly",
+        "metering",
+        lambda: patch.object(rollup, "remove_mark", _removes_any_mark),
+        2_000,
+        first=140,
     ),
     Mutant("unprocessed keys are ignored", "metering", lambda: patch.object(SimulatedStore, "batch_get", _asks_once)),
     Mutant("a mark is remembered for good", "metering", lambda: patch.object(Marking, "_mark", _marks_once)),
     Mutant(
         "a rollup knows the shards", "metering", lambda: patch.object(SettingsCache, "org_now", _knows_the_org), 2_000
     ),
-    Mutant("the mark is read last", "metering", lambda: patch.object(Rollup, "_roll_up", _reads_the_mark_last), 2_000),
+    Mutant(
+        "the mark is read last",
+        "metering",
+        lambda: patch.object(Rollup, "_roll_up", _reads_the_mark_last),
+        2_000,
+        first=110,
+    ),
     Mutant(
         "the present minute is left alone",
         "metering",

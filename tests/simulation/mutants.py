@@ -167,7 +167,9 @@ MUTANTS: Final = (
         "a key takes twice", "idempotency", lambda: patch.object(idempotency, "put_answer", _records_over_the_answer)
     ),
     Mutant("a namespace ends nowhere", "namespaces", lambda: patch.object(keys, "namespace_prefix", keys.encode)),
-    Mutant("a purge waits for nobody", "namespaces", lambda: patch.object(purge, "UNNOTICED_MS", 0), 2_000),
+    Mutant(
+        "a purge waits for nobody", "namespaces", lambda: patch.object(purge, "UNNOTICED_MS", 0), 2_000, first=1_100
+    ),
     Mutant("a move fills", "migration", lambda: patch.object(legacy_moves, "_balance_milli", _moves_full)),
     Mutant(
         "a move forgets counts", "migration", lambda: patch.object(legacy_moves, "_consumed_milli", lambda _parts: {})
@@ -192,7 +194,7 @@ class Caught:
 def caught(mutant: Mutant) -> Caught | None:
     """The first seed that shows the hole, and what it violates."""
     with mutant.opened():
-        for seed in range(mutant.seeds):
+        for seed in range(mutant.first, mutant.first + mutant.seeds):
             try:
                 run_seed(SCENARIOS[mutant.scenario], seed)
             except SimulationFailure as failure:
