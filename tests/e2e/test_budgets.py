@@ -195,7 +195,8 @@ def test_a_hard_budget_is_held_settled_and_freed_exactly(house: House, alerts: A
         assert (told["cost_usd_micros"], told["duplicate"]) == (SPENT, number == 1)
         settled = (2 * HELD + SPENT, 2 * HELD, 202_000 + 50_500, 202_000, 1, 2)
         assert shown(budget(house, CAPPED)["day"]) == settled
-    assert use(app, "premium", 50_000, 500, **{**usage, "lease": leases[0]})["duplicate"] is True
+    same = {name: usage[name] for name in ("request_id", "occurred_at")}
+    assert use(app, "premium", 50_000, 500, lease=leases[0], **same)["duplicate"] is True
     for _ in range(2):
         assert app.call("POST", "/v1/leases/release", {"lease": leases[1]}).status == 200
         now = budget(house, CAPPED)

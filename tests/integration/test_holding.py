@@ -50,7 +50,8 @@ from sluice.repository.idempotency import IdempotencyKey
 from sluice.repository.ledgers import change_ledger, hold_in_ledger
 from sluice.repository.retries import Retries
 from sluice.repository.store import Applied, DynamoStore
-from sluice.services.holding import UNBUDGETED_MS
+from sluice.services.entities import EntityChange
+from sluice.services.gates import UNBUDGETED_MS
 from sluice.services.idempotency import Answered
 from sluice.services.ledger_book import CACHE_MS
 from sluice.services.registration import Registration
@@ -687,6 +688,30 @@ def test_the_gate_opens_where_nobody_had_a_hard_budget(desk: HoldDesk, clock: Fa
     desk.store.before = at("batch_get", fail)
     with pytest.raises(Unavailable):
         desk.take(10)
+
+
+def test_nor_for_whoever_stands_below_a_hard_budget_that_came_to_be_known(desk: HoldDesk, clock: FakeClock) -> None:
+    """Hole: only the entity that met it is known to have one."""
+    desk.allow_unavailable()
+    desk.entities.put(NAMESPACE, "user-2", EntityChange(parent=APP))
+    desk.entities.put(NAMESPACE, "user-3", EntityChange(parent=ROOT))
+    for entity in ("user-2", "user-3"):
+        desk.take(10, entity=entity)
+    desk.put(APP, hard(100))
+    clock.advance(CACHE_MS)
+    assert desk.take(10).hold is not None
+    assert desk.take(10, entity="user-3").hold is None
+    assert desk.take(10).hold is not None
+
+    def fail() -> None:
+        raise Unavailable("down")
+
+    clock.advance(CACHE_MS)
+    desk.store.before = at("batch_get", fail, 2)
+    with pytest.raises(Unavailable):
+        desk.take(10, entity="user-2")
+    assert desk.take(10, entity="user-3").degraded
+    assert desk.take(10, entity="user-2").hold is not None
 
 
 # Release.

@@ -364,12 +364,23 @@ def test_what_a_transaction_made_is_remembered_and_does_not_live_longer(process:
     assert process.held() == [USER]
 
 
+def test_an_image_whose_minute_ends_during_a_write_is_not_kept(process: Process, clock: FakeClock) -> None:
+    """Hole: one that is written to at the end of each minute is never read again."""
+    process.put(DEFAULTS)
+    process.put(USER, SOFT_9, dv=1)
+    (ledger,) = process.book.for_charge(NAMESPACE, CHAIN)
+    process.revise(USER, HARD_25)
+    clock.advance(CACHE_MS)
+    process.book.remember(changed_ledger(ledger, process.book.present(NAMESPACE), LedgerChange(held=Amounts(1)), 1))
+    assert process.held() == [USER]
+
+
 def test_an_older_image_does_not_replace_a_newer_one(process: Process) -> None:
     process.put(DEFAULTS)
     old = process.put(USER, HARD_25, dv=1)
     present = process.book.present(NAMESPACE)
     new = changed_ledger(old, present, LedgerChange(held=Amounts(1)), 1)
-    process.book.remember(new)
+    process.book.keep(new)
     process.book.remember(old)
     assert process.book.for_charge(NAMESPACE, CHAIN) == [new]
     stricter = with_terms(old, present, Terms({DAY_COST: 1}, Enforcement.HARD), 1, 1)
@@ -386,7 +397,7 @@ def test_what_was_learned_during_a_read_is_not_lost(process: Process) -> None:
     process.put(DEFAULTS)
     old = process.put(USER, HARD_25, dv=1)
     stricter = with_terms(old, process.book.present(NAMESPACE), Terms({DAY_COST: 1}, Enforcement.HARD), 1, 1)
-    process.store.after = lambda _verb, _request: process.book.remember(stricter)
+    process.store.after = lambda _verb, _request: process.book.keep(stricter)
     assert process.book.for_charge(NAMESPACE, CHAIN) == [stricter]
     process.store.after = None
     assert process.book.for_charge(NAMESPACE, CHAIN) == [stricter]

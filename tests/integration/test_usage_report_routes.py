@@ -131,6 +131,19 @@ def test_a_report_and_its_repeat(call: Call) -> None:
     assert (used().requests, used().cost_usd_micros) == (1, COST)
 
 
+def test_a_time_to_the_nanosecond_is_the_same_call_as_one_to_the_millisecond(call: Call) -> None:
+    """Go and Java print what their clocks know. What is finer than we keep is no part of the call's name."""
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    first = call(body={**EVENT, "occurred_at": f"{at}.123456789Z"})
+    assert (first.status, first.body.get("duplicate")) == (202, False)
+    for again in (f"{at}.1239Z", f"{at}.123Z", f"{at.lower()}.123456z", f"{at}.123999999+00:00"):
+        assert call(body={**EVENT, "occurred_at": again}).body.get("duplicate") is True, again
+    assert call(body={**EVENT, "occurred_at": f"{at}.124000000Z"}).problem == "request-id-conflict"
+    (event,) = [item for item in items_in_table() if item["kind"]["S"] == "usage_event"]
+    assert event["occurred_at_ms"]["N"].endswith("123")
+    assert used().requests == 1
+
+
 def test_the_total_and_the_quota_of_the_label(call: Call, services: Services) -> None:
     day = datetime.now(UTC).strftime("%Y%m%d")
     counters = Counters(95_123, dict(zip(TokenKind, range(1, 6), strict=True)), 7, 2, 1)
@@ -215,7 +228,7 @@ def test_an_org_that_keeps_unknown_entities_out(call: Call, services: Services) 
 def test_a_lease_is_closed_with_what_it_took(call: Call) -> None:
     acquired = call(path="/v1/acquire", body={"entity": APP, "resource": "gpt-4", "consume": {"tpm": 5}}).body
     lease = {"lease": acquired["lease"]}
-    other = call(body={**EVENT, **lease})
+    other = call(body={**EVENT, **lease, "entity": "somebody-else"})
     assert (other.status, other.problem, other.body["field"]) == (400, "invalid-lease", "lease")
     body = {**EVENT, **lease, "entity": APP}
     assert call(body=body).body["duplicate"] is False
@@ -269,6 +282,8 @@ BAD: list[tuple[str, Any]] = [
     ("occurred_at", {"occurred_at": "2026-11-18T20:00:00"}),
     ("occurred_at", {"occurred_at": "2026-02-30T00:00:00Z"}),
     ("occurred_at", {"occurred_at": "2026-11-18T20:00:60Z"}),
+    ("occurred_at", {"occurred_at": "2026-11-18T20:00:00.Z"}),
+    ("occurred_at", {"occurred_at": "2026-11-18T20:00:00." + "0" * 20 + "Z"}),
     ("occurred_at", {"occurred_at": "0001-01-01T00:00:00+14:00"}),
     ("occurred_at", {"occurred_at": "9999-12-31T23:59:59-14:00"}),
     ("occurred_at", {"occurred_at": "1969-12-31T23:59:59Z"}),

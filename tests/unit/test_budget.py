@@ -362,8 +362,11 @@ def test_the_guarantee_of_a_hard_budget_is_what_is_beyond_its_limit_already() ->
     [
         (Terms({DAY_COST: 5}, Enforcement.SOFT), "soft"),
         (Terms({DAY_COST: 5}, Enforcement.NONE), "none"),
-        (Terms({DAY_TOKENS: 5}, Enforcement.HARD), "no cost limit"),
-        (Terms({}, Enforcement.SOFT), "no cost limit"),
+        (Terms({DAY_TOKENS: 5}, Enforcement.SOFT), "soft"),
+        (Terms({DAY_TOKENS: 5}, Enforcement.HARD), "holds its priced maximum"),
+        (Terms({DAY_TOKENS: 5}, Enforcement.HARD), "of cost, for which no limit is set"),
+        (Terms({}, Enforcement.HARD), "no limit is set"),
+        (Terms({}, Enforcement.SOFT), "no limit is set"),
     ],
 )
 def test_else_there_is_no_bound(terms: Terms, because: str) -> None:

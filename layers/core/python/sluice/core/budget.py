@@ -322,26 +322,30 @@ class Guarantee:
     because: str
 
 
-_WITHOUT_LIMIT: Final = "no cost limit holds, so there is nothing to pass"
+_WITHOUT_LIMIT: Final = "no limit is set, so there is nothing to pass"
 _COUNTED_ONLY: Final = "enforcement is none: calls are counted and never refused"
 _TOLD_ONLY: Final = "enforcement is soft: alerts are sent, and calls are never refused"
 _HELD_FIRST: Final = (
     "enforcement is hard: a call holds its priced maximum before it starts, and is refused where that does not fit. "
     "Only these pass the limit: what was used or held beyond it when it was lowered or the period began; an actual "
     "above its estimate; usage without a lease, a second event on one, and a report after its hold was released or "
-    "expired; and calls that were under way when the limit was set, became hard or the entity came to stand below it, "
+    "expired; calls that were under way when the limit was set, became hard or the entity came to stand below it, "
     "or that began within the minute in which a changed default, a budget that is the first or became hard, or a move "
-    "becomes known everywhere"
+    "becomes known everywhere; and, if on_unavailable is allow, calls let through while the table did not answer, by "
+    "who knew of no hard limit in the hour before"
 )
+_IN_OTHER_UNITS: Final = "; the bound is of cost, for which no limit is set"
 
 
 def guarantee(terms: Terms, standing: Standing) -> Guarantee:
     """What is promised about the periods of this standing. What passes a limit already, with what is held, stays."""
-    limits = {slot.span: limit for slot, limit in terms.limits.items() if slot.dimension is Dimension.COST}
-    if not limits:
+    if not terms.limits:
         return Guarantee(terms.enforcement, None, _WITHOUT_LIMIT)
     if terms.enforcement is not Enforcement.HARD:
         because = _COUNTED_ONLY if terms.enforcement is Enforcement.NONE else _TOLD_ONLY
         return Guarantee(terms.enforcement, None, because)
+    limits = {slot.span: limit for slot, limit in terms.limits.items() if slot.dimension is Dimension.COST}
+    if not limits:
+        return Guarantee(terms.enforcement, None, _HELD_FIRST + _IN_OTHER_UNITS)
     beyond = (standing.of(span).used.cost_usd_micros - limit for span, limit in limits.items())
     return Guarantee(terms.enforcement, max(0, *beyond), _HELD_FIRST)

@@ -218,7 +218,7 @@ class Budgets:
         self._configuration.forget(wanted.namespace)
         if done.defaults is None:
             self._book.refresh(wanted.namespace, [DEFAULTS])
-        self._book.remember(done.after)
+        self._book.keep(done.after)
         return done
 
 

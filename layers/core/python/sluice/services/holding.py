@@ -15,10 +15,7 @@ tell whether there is one, what this process saw last decides, and not knowing k
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Final, Protocol
-
-from cachetools import TTLCache
 
 from sluice.core.admission import Admission
 from sluice.core.backoff import contended_wait_ms
@@ -58,6 +55,7 @@ from sluice.services.acquire import Acquire
 from sluice.services.chains import AcquireRequest, Chain, Chains
 from sluice.services.claims import Taken
 from sluice.services.effects import Effects
+from sluice.services.gates import Gate, Gates
 from sluice.services.hold_book import HoldBook
 from sluice.services.idempotency import Along, Answered, IdempotentAcquire, Render
 from sluice.services.ledger_book import LedgerBook
@@ -67,9 +65,6 @@ from sluice.services.together import Refused, Together
 from sluice.services.zones import ZoneCalendar
 
 HOLD_ROUNDS: Final = 8
-UNBUDGETED_MS: Final = 3_600_000
-"""So long it counts in an outage that somebody had no hard budget when the table last answered."""
-_UNBUDGETED_MAX: Final = 10_000
 
 Found = Sequence[tuple[Ledger, Violation]]
 
@@ -87,16 +82,6 @@ class Wish:
     request: AcquireRequest
     reserve: Reserve | None
     ttl_ms: int
-
-
-@dataclass(slots=True)
-class _Gate:
-    """Whether a table that does not answer may let this one through."""
-
-    shut: bool
-
-    def may_open(self) -> bool:
-        return not self.shut
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +150,13 @@ class Holding:
         self._settings = allowances.settings
         self._hard_caps = allowances.hard_caps
         self._effects = effects
-        self._lock = Lock()
-        self._unbudgeted: TTLCache[tuple[str, str], bool] = TTLCache(_UNBUDGETED_MAX, UNBUDGETED_MS, timer_ms)
+        self._gates = Gates(timer_ms)
 
     def acquire(self, wish: Wish) -> Admission:
         """Admits, or raises."""
         request = wish.request
 
-        gate = self._gate(request)
+        gate = self._gates.of(request.namespace, request.entity)
 
         def take() -> Admission:
             chain = opened(self._chains.open, wish)
@@ -189,7 +173,7 @@ class Holding:
         """As `acquire`. A repeat under the same key gets the answer of the first."""
         request = wish.request
 
-        gate = self._gate(request)
+        gate = self._gates.of(request.namespace, request.entity)
 
         def take(along: Along) -> Admission | Refused:
             chain = opened(self._chains.open, wish)
@@ -208,24 +192,14 @@ class Holding:
             gate.may_open,
         )
 
-    def _must_hold(self, request: AcquireRequest, chain: Chain, gate: _Gate) -> bool:
+    def _must_hold(self, request: AcquireRequest, chain: Chain, gate: Gate) -> bool:
         namespace = request.namespace
-        gate.shut = bool(self._book.for_hold(namespace, chain.entities))
+        hard = [ledger.entity for ledger in self._book.for_hold(namespace, chain.entities)]
+        gate.shut = bool(hard)
         # As it was just looked at: without the item of the defaults, the namespace has no budget of any kind.
         has_any = gate.shut or bool(self._book.named(namespace, [DEFAULTS]))
-        with self._lock:
-            for name, unbudgeted in (("", not has_any), (request.entity, not gate.shut)):
-                if unbudgeted:
-                    self._unbudgeted[namespace, name] = True
-                else:
-                    self._unbudgeted.pop((namespace, name), None)
+        self._gates.looked(namespace, request.entity, hard, has_any=has_any)
         return gate.shut
-
-    def _gate(self, request: AcquireRequest) -> _Gate:
-        """By what the table said last: not knowing keeps it shut."""
-        with self._lock:
-            known = any((request.namespace, name) in self._unbudgeted for name in ("", request.entity))
-        return _Gate(shut=not known)
 
     def _hold(
         self, wish: Wish, chain: Chain, along: Along, take_plainly: Callable[[], Admission | Refused]

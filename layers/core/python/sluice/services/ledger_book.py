@@ -111,17 +111,25 @@ class LedgerBook:
     def learn(self, item: Item) -> Ledger:
         """Takes in what a failed or single write returned."""
         ledger = decode_ledger(item)
-        self.remember(ledger)
+        self.keep(ledger)
         return ledger
 
+    def keep(self, ledger: Ledger) -> None:
+        """Takes it in as the table has it now."""
+        self._take_in(ledger, self._timer_ms())
+
     def remember(self, ledger: Ledger) -> None:
-        """Takes in what a transaction of ours made of it. That does not make the rest of it any newer."""
+        """Takes in what a write of ours made of an image. That does not make the rest of the image any newer: one whose
+        minute was over meanwhile is read again, else it would live another minute with each such write."""
+        self._take_in(ledger, None)
+
+    def _take_in(self, ledger: Ledger, read_ms: int | None) -> None:
         name = (ledger.namespace, ledger.entity)
         with self._lock:
             cached = self._cache.get(name)
-            if cached is None:
-                self._cache[name] = _Cached(ledger, self._timer_ms())
-            elif cached.ledger is None or _is_newer(ledger, cached.ledger):
+            if cached is None and read_ms is not None:
+                self._cache[name] = _Cached(ledger, read_ms)
+            elif cached is not None and (cached.ledger is None or _is_newer(ledger, cached.ledger)):
                 self._cache[name] = replace(cached, ledger=ledger)
 
     def refresh(self, namespace: str, entities: Iterable[str]) -> None:
@@ -159,7 +167,7 @@ class LedgerBook:
         made = new_ledger(org.namespace, entity, present, terms, version, now_ms, first_epoch)
         outcome = self._store.put(put_ledger(made), repeatable=True)
         if outcome.item is None:
-            self.remember(made)
+            self.keep(made)
             return made
         # There was one: somebody else was first, and may know other defaults.
         return self._up_to_date(org, self.learn(outcome.item))
