@@ -30,7 +30,8 @@ Money is in whole millionths of a US dollar. `GET /v1/selection` answers 429 `al
 `labels`, `retry_after_ms` and its headers. An event of a batch that is refused has its problem document in its result.
 
 An id is `[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}`, a model id 1 to 256 printable ASCII characters without spaces, a day
-`yyyy-mm-dd` in the org's time zone, a time RFC 3339 with its zone.
+`yyyy-mm-dd` in the org's time zone, a time RFC 3339 with its zone; what is finer than a
+millisecond is cut off.
 """
 # How what people write in many places is called here.
 _NAMED: Final = {

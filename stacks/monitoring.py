@@ -72,6 +72,7 @@ _SIGNAL_GROUPS: Final[Mapping[str, _Groups]] = {
         "Charged for nothing": (Signal.GIVE_BACKS_LOST,),
         "Buckets and configuration": (Signal.SHARDS_SPLIT, Signal.LEGACY_ITEMS_MOVED, Signal.CONFIGURATION_READS),
         "Usage events": (Signal.USAGE_EVENTS, Signal.USAGE_DUPLICATES, Signal.USAGE_UNPRICED),
+        "Totals that could not be told": (Signal.TOTALS_FAILED,),
         "Held by hard budgets, in micro-dollars": (Signal.HELD_USD_MICROS,),
         "Calls reported after their holds expired": (Signal.HOLDS_SETTLED_LATE,),
         "What they cost, in micro-dollars": (Signal.LATE_SETTLED_USD_MICROS,),

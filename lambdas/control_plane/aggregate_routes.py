@@ -51,11 +51,14 @@ _ROLLUP_RESPONSES: Final[dict[int, Any]] = {
 def add_aggregate_routes(router: APIGatewayHttpRouter, services: Services) -> None:
     @router.get(
         AGGREGATES,
-        summary="What an app or the org used, by day and label; up to 85 s and the stream's lag behind the present",
+        summary="What an app or the org used, by day and label; up to 85 s and the stream's lag old at a run a minute",
         responses=_AGGREGATE_RESPONSES,
     )
     def aggregates(entity: _Entity = None, from_: _From = None, to: _To = None) -> AggregateAnswer:
-        """Today unless asked otherwise; at most 400 days, each of which is shown. `to` without `from` is one day."""
+        """Today unless asked otherwise; at most 400 days, each of which is shown. `to` without `from` is one day.
+
+        Each run of the rollup that does not take place makes it a minute older.
+        """
         caller = caller_of(router)
         asked = DayRange(_day("from", from_), _day("to", to))
         about = entity or str(caller.entity)

@@ -205,7 +205,9 @@ class BudgetAnswer(LimitsShown):
     last_execution_at: str | None
     last_execution_status: str | None = Field(description="ok, error or timeout")
     guarantee: GuaranteeAnswer
-    created_at: str | None = Field(description="when counting began; null: it did not")
+    created_at: str | None = Field(
+        description="when counting began: what was spent before is not in it, nor after a refresh; null: it did not"
+    )
     updated_at: str | None = Field(description="of the limits or the counters")
 
     @classmethod

@@ -13,7 +13,7 @@ from sluice.edge.callers import caller_of
 from sluice.edge.conventions import PAGE_DEFAULT, Page, PageCursor, PageLimit, list_responses, namespace_of
 from sluice.edge.models import ID_PATTERN
 from sluice.edge.problems import rfc3339
-from sluice.edge.times import TIME_PATTERN, time_ms
+from sluice.edge.times import TIME_LENGTH_MAX, TIME_PATTERN, time_ms
 from sluice.repository.snapshots import Snapshot
 from sluice.services.listing import Listed, PageRequest
 from sluice.services.usage import UsageRange, Used
@@ -29,8 +29,8 @@ _EntityPath = Annotated[str, Path(pattern=ID_PATTERN)]
 _ResourcePath = Annotated[str, Path(pattern=ID_PATTERN)]
 _Resource = Annotated[str, Query(pattern=ID_PATTERN)]
 _Window = Annotated[Literal["hour", "day"], Query()]
-_From = Annotated[str | None, Query(alias="from", pattern=TIME_PATTERN)]
-_To = Annotated[str | None, Query(alias="to", pattern=TIME_PATTERN)]
+_From = Annotated[str | None, Query(alias="from", pattern=TIME_PATTERN, max_length=TIME_LENGTH_MAX)]
+_To = Annotated[str | None, Query(alias="to", pattern=TIME_PATTERN, max_length=TIME_LENGTH_MAX)]
 
 
 class UsedAnswer(BaseModel):

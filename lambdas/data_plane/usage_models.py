@@ -13,7 +13,7 @@ from sluice.core.reports import UsageReport
 from sluice.edge.documentation import PROBLEM_SCHEMA
 from sluice.edge.models import REGION_PATTERN, Amount, Id, ModelId, Strict
 from sluice.edge.problems import Problem, rfc3339
-from sluice.edge.times import TIME_PATTERN, time_ms
+from sluice.edge.times import TIME_LENGTH_MAX, TIME_PATTERN, time_ms
 from sluice.services.metering import Counted
 from sluice.services.spending import Quota, Spending
 
@@ -38,7 +38,7 @@ class CallBody(Strict):
     cache_write_1h_tokens: Amount = 0
     pricing: Literal["standard", "batch"] = "standard"
     status: Literal["ok", "error", "timeout"]
-    occurred_at: Annotated[str, Field(pattern=TIME_PATTERN, max_length=40)] | None = Field(
+    occurred_at: Annotated[str, Field(pattern=TIME_PATTERN, max_length=TIME_LENGTH_MAX)] | None = Field(
         default=None,
         description="when the call was, fixed at your first attempt: without it a repeat is known for an hour only",
     )
@@ -69,7 +69,10 @@ class CallBody(Strict):
 class UsageBody(CallBody):
     """One finished call. Either `label` or `model_id` says of which model."""
 
-    lease: str | None = Field(default=None, description="of the acquire: it is closed with what it took")
+    lease: str | None = Field(
+        default=None,
+        description="of the acquire: it is closed with what it took. Part of the report: send it with every attempt",
+    )
 
 
 class MalformedEvent:

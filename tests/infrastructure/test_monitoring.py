@@ -23,6 +23,7 @@ EXPECTED = {
     "DataPlane-StoreAmbiguousWrites": (10, 1),
     "DataPlane-StoreConflicts": (100, 1),
     "DataPlane-StoreThrottles": (100, 1),
+    "DataPlane-TotalsFailed": (10, 1),
     "DataPlane-Unavailable": (5, 1),
     "ControlPlane-Fault-Count": (5, 1),
     "ControlPlane-Latency-P99": (1_000, 3),
@@ -89,6 +90,7 @@ ALARMED_SIGNALS = {
         Signal.STORE_AMBIGUOUS_WRITES,
         Signal.STORE_CONFLICTS,
         Signal.STORE_THROTTLES,
+        Signal.TOTALS_FAILED,
         Signal.UNAVAILABLE,
     },
     "control_plane": {

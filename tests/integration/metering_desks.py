@@ -155,9 +155,8 @@ class MeteringDesk:
         holds, book = HoldBook(recording), LedgerBook(recording, settings, effects, clock)
         judge = Judge(settings, lineages, models, prices, Registrar(recording, configuration, effects), holds)
         charges = LedgerCharges(book, holds, effects)
-        metering = Metering(
-            recording, Intake(recording, judge), leases, charges, Spendings(recording, settings), effects
-        )
+        spendings = Spendings(recording, settings, meter)
+        metering = Metering(recording, Intake(recording, judge), leases, charges, spendings, effects)
         entities = Entities(recording, configuration, clock, random, new_token)
         return cls(recording, metering, leases, entities, models, prices, meter, clock, random)
 
@@ -233,6 +232,14 @@ def simulated_desk(wire: Wire | None = None, settings: OrgSettings = SETTINGS) -
     MeteringDesk.opened(SimulatedStore(table, PerfectWire(), _retries(clock, meter)), clock).found(settings)
     store = SimulatedStore(table, wire or PerfectWire(), _retries(clock, meter))
     return MeteringDesk.opened(store, clock, meter), table
+
+
+def make_unreadable(desk: MeteringDesk, label: str = LABEL) -> None:
+    """Turns the total of today into one of another shape."""
+    key = money_keys.total(NAMESPACE, APP, TODAY, label)
+    item = desk.store.inner.get(key, consistent=True)
+    assert item is not None
+    desk.store.inner.put({"Item": {**item, "requests": "many"}}, repeatable=True)
 
 
 def _retries(clock: FakeClock, meter: CountingMeter) -> Retries:

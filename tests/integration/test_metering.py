@@ -59,6 +59,7 @@ from tests.integration.metering_desks import (
     YESTERDAY,
     MeteringDesk,
     lease_of,
+    make_unreadable,
     report,
 )
 
@@ -583,6 +584,18 @@ def test_a_total_that_can_not_be_read_takes_nothing_back(desk: MeteringDesk, err
     counted = desk.submit()
     assert (counted.duplicate, counted.spending) == (False, None)
     assert desk.used().requests == 2
+
+
+def test_a_total_that_nobody_understands_takes_nothing_back(desk: MeteringDesk) -> None:
+    """Another release may have written it. The call is counted, and every repeat is told so."""
+    desk.submit(request_id="warm")
+    desk.roll_up()
+    make_unreadable(desk)
+    for duplicate in (False, True):
+        counted = desk.submit()
+        assert (counted.duplicate, counted.spending) == (duplicate, None)
+    assert desk.used().requests == 2
+    assert desk.meter.counts[Signal.TOTALS_FAILED] == 2
 
 
 # Leases.

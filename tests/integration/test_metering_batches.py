@@ -46,6 +46,7 @@ from tests.integration.metering_desks import (
     YESTERDAY,
     MeteringDesk,
     lease_of,
+    make_unreadable,
     report,
     simulated_desk,
 )
@@ -388,6 +389,19 @@ def test_totals_of_a_batch_are_read_in_one_call(desk: MeteringDesk) -> None:
     assert desk.store.taken_calls() == ["transact", "batch_get"]
     spendings = [answer.spending for answer in answers if isinstance(answer, Counted)]
     assert [spending and spending.counters.requests for spending in spendings] == [2, 2, 0, 0]
+
+
+def test_one_total_that_nobody_understands_hides_no_other_answer(desk: MeteringDesk) -> None:
+    batch = [*reports(2), *reports(2, first=2, label="economy")]
+    desk.metering.submit_batch(AS_APP, batch)
+    for label in (LABEL, "economy"):
+        desk.roll_up(label=label)
+    make_unreadable(desk, LABEL)
+    answers = desk.metering.submit_batch(AS_APP, batch)
+    assert shown(answers) == ["duplicate"] * 4
+    spendings = [answer.spending for answer in answers if isinstance(answer, Counted)]
+    assert [spending and spending.counters.requests for spending in spendings] == [None, None, 2, 2]
+    assert desk.meter.counts[Signal.TOTALS_FAILED] == 1
 
 
 def test_a_table_that_does_not_answer_while_it_is_looked_for_repeats(desk: MeteringDesk) -> None:

@@ -84,6 +84,11 @@ def test_thirty_days_and_a_range_of_days(call: Call) -> None:
     assert [day["start"][:10] for day in some] == ["2025-01-31", "2025-02-01", "2025-02-02"]
 
 
+def test_a_range_to_the_nanosecond(call: Call) -> None:
+    asked = {"resource": "gpt-4", "from": "2020-01-01t10:59:59.999999999z", "to": "2020-01-01T12:00:00.000000001Z"}
+    assert [hour["start"][11:13] for hour in all_items(call, USER, asked)] == ["10", "11", "12"]
+
+
 def test_limits_of_single_calls_are_added(call: Call) -> None:
     now_ms = clock_ms()
     used(now_ms)
@@ -121,6 +126,8 @@ def test_all_entities_of_a_resource(call: Call) -> None:
         ({"resource": "gpt-4", "from": "yesterday"}, "from"),
         ({"resource": "gpt-4", "from": "2026-02-30T00:00:00Z"}, "from"),
         ({"resource": "gpt-4", "from": "2026-02-01"}, "from"),
+        ({"resource": "gpt-4", "from": f"2020-01-01T00:00:00.{'0' * 20}Z", "to": "2020-01-01T01:00:00Z"}, "from"),
+        ({"resource": "gpt-4", "to": f"2020-01-01T00:00:00.{'0' * 20}Z"}, "to"),
         ({"resource": "gpt-4", "to": "9999-12-31T23:59:59-12:00", "from": "2999-01-01T00:00:00Z"}, "to"),
         ({"resource": "gpt-4", "from": "2999-01-01T00:00:00Z"}, "from"),
         ({"resource": "gpt-4", "from": "2020-01-02T00:00:00Z", "to": "2020-01-01T00:00:00Z"}, "from"),

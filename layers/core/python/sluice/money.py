@@ -115,7 +115,8 @@ def build_money(store: Store, effects: Effects, timer_ms: Callable[[], int], bel
     summing = Summing(store, settings, selection.advance, effects)
     counted = CountedEntities(store)
     budget_states = BudgetStates(settings, effects.clock_ms)
-    metering = Metering(store, Intake(store, judge), below.leases, ledger_charges, Spendings(store, settings), effects)
+    spendings = Spendings(store, settings, effects.meter)
+    metering = Metering(store, Intake(store, judge), below.leases, ledger_charges, spendings, effects)
     return Money(
         aggregates=Aggregates(store, settings, counted, effects.clock_ms),
         alerts=Alerts(store, settings, below.lists, below.tenants, effects, below.alert_bus),
