@@ -6,16 +6,18 @@ from typing import Final
 from bench.capacity import Consumption
 from sluice.core.labels import LabelDefinition
 from sluice.core.metering import Counters
-from sluice.core.orgs import OrgSettings
+from sluice.core.orgs import AppSettings, EntityRole, OrgSettings
 from sluice.core.period import local_day
 from sluice.core.selection import Reason
 from sluice.core.timelines import always
 from sluice.repository.counters import CounterName
+from sluice.repository.entities import entity_put
+from sluice.repository.items import Entity
 from sluice.repository.labels import encode_label
-from sluice.repository.orgs import Org, encode_org
+from sluice.repository.orgs import App, Org, encode_app, encode_org
 from sluice.repository.totals import write_total
 from sluice.services.zones import ZoneCalendar
-from sluice.shell import Services, clock_ms
+from sluice.shell import Services, clock_ms, new_token
 
 NAMESPACE: Final = "selecting"
 ORDERING: Final = ("premium", "standard", "economy")
@@ -43,8 +45,22 @@ class SelectionCosts:
         self._select(Reason.QUOTA_EXCEEDED)
         stays = self._one(lambda: self._select(Reason.STICKY))
         self._write_totals(QUOTA_USD_MICROS, QUOTA_USD_MICROS, 0)
+        # As mostly: the labels were read more than a second ago.
+        self._services.money.catalog.forget(NAMESPACE)
         moves = self._one(lambda: self._select(Reason.QUOTA_EXCEEDED))
-        return {"selection, three labels": stays, "selection that moves on, three labels": moves}
+        self._put_user()
+        self._select_for_user()
+        for_user = self._one(self._select_for_user)
+        return {
+            "selection, three labels": stays,
+            "selection by an app for its user, three labels": for_user,
+            "selection that moves on, three labels": moves,
+        }
+
+    def _select_for_user(self) -> None:
+        found = self._services.money.selection.select_for(NAMESPACE, "user", within="app")
+        if found.entity != "app":
+            raise AssertionError(f"it should be the app's, and is of {found.entity}")
 
     def _select(self, reason: Reason) -> None:
         found = self._services.money.selection.select(NAMESPACE, None)
@@ -61,6 +77,17 @@ class SelectionCosts:
         ]
         for item in (encode_org(org), *(encode_label(NAMESPACE, label) for label in labels)):
             self._services.store.put({"Item": item}, repeatable=True)
+
+    def _put_user(self) -> None:
+        """Of an app that has the labels and quotas of its org."""
+        app = App("app", NAMESPACE, "client-of-app", AppSettings(), 1, _MADE_AT_MS, _MADE_AT_MS)
+        self._services.store.put({"Item": encode_app(app)}, repeatable=True)
+        below = (("org", None, EntityRole.ORG), ("app", "org", EntityRole.APP), ("user", "app", EntityRole.OTHER))
+        for entity, parent, role in below:
+            made = Entity(
+                entity, None, parent, cascade=True, metadata={}, version=1, created_at_ms=1, updated_at_ms=1, role=role
+            )
+            self._services.store.transact([entity_put(NAMESPACE, made, None)], new_token())
 
     def _write_totals(self, *spent_usd_micros: int) -> None:
         """Of the org, as a rollup does."""

@@ -10,7 +10,7 @@ from sluice.edge.models import Id, Strict
 from sluice.edge.prices import PriceAnswer
 from sluice.edge.problems import rfc3339
 from sluice.edge.sticky import StickyAnswer
-from sluice.edge.times import TIME_PATTERN, optional_time
+from sluice.edge.times import TIME_LENGTH_MAX, TIME_PATTERN, optional_time
 from sluice.services.overrides import OverrideOfDay
 from sluice.services.selection import LabelToday, Selected
 
@@ -21,7 +21,7 @@ class OverrideBody(Strict):
     entity: Id
     label: Id
     reason: Annotated[str, Field(min_length=1, max_length=REASON_MAX)]
-    until: Annotated[str, Field(pattern=TIME_PATTERN, max_length=40)] | None = Field(
+    until: Annotated[str, Field(pattern=TIME_PATTERN, max_length=TIME_LENGTH_MAX)] | None = Field(
         default=None, description="at most the next local midnight, which it is if nothing is said"
     )
 

@@ -56,7 +56,8 @@ def add_selection_routes(router: APIGatewayHttpRouter, services: Services) -> No
     def select(entity: _Entity = None, region: _Region = None) -> SelectionAnswer:
         """By the quotas of the entity's app, or else of the org. `region`: for models and prices that differ by it."""
         caller = caller_of(router)
-        return SelectionAnswer.of(selection.select_for(caller.namespace, entity or str(caller.entity), region))
+        asked = entity or str(caller.entity)
+        return SelectionAnswer.of(selection.select_for(caller.namespace, asked, region, within=caller.within))
 
     @router.put(OVERRIDE, summary="Set the label for the rest of the local day", responses=_PUT_RESPONSES)
     def put_override(body: OverrideBody) -> Response[OverrideAnswer]:

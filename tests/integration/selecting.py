@@ -1,9 +1,11 @@
 """A process that selects, on a table with an org and its totals, in a time that a test moves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 from mypy_boto3_dynamodb import DynamoDBClient
 
@@ -211,6 +213,19 @@ def _at(verb: str, process: Selector, act: Callable[[], object]) -> None:
             act()
 
     process.store.before = before
+
+
+@contextmanager
+def reading(process: Selector, old: list[Item]) -> Iterator[None]:
+    """Its selections read this, and what is read consistently is as it is."""
+    store = process.store.inner
+    batch_get = store.batch_get
+
+    def read(asked: Sequence[keys.Key], *, consistent: bool = False) -> list[Item]:
+        return batch_get(asked, consistent=True) if consistent else old
+
+    with patch.object(store, "batch_get", read):
+        yield
 
 
 def read_by(process: Selector) -> list[Item]:

@@ -53,17 +53,22 @@ BY_ORG = replace(BY_APP, quota_scopes=always(QuotaScope.ORG))
 
 @dataclass
 class Advances:
-    """Who was told to move on, and for which day. `act` may raise, or do something meanwhile."""
+    """Who was told to move on, and for which day. `act` may raise, or do something meanwhile.
+
+    `left`: whose selection is not behind the label yet.
+    """
 
     told: list[tuple[str, str]] = field(default_factory=list)
     act: Callable[[str], None] | None = None
+    left: set[str] = field(default_factory=set)
 
-    def __call__(self, namespace: str, entity: str, day: LocalDay, now_ms: int) -> None:
+    def __call__(self, namespace: str, entity: str, day: LocalDay, now_ms: int) -> bool:
         assert namespace == NAMESPACE
         assert day.starts_ms <= now_ms
         self.told.append((entity, day.name))
         if self.act is not None:
             self.act(entity)
+        return entity not in self.left
 
 
 @dataclass

@@ -153,6 +153,25 @@ class TestOverrides:
         assert raised.value.field == "label"
         assert (here.item(), here.audit()) == (None, [])
 
+    def test_a_label_that_was_defined_elsewhere_just_now(self, here: Selector) -> None:
+        """Hole: unknown for a minute to whoever had read the definitions before."""
+        here.remove_label("economy")
+        selected(here)
+        with pytest.raises(UnknownLabel):
+            here.set_override("economy")
+        here.define("economy")
+        here.clock.advance(1_000)
+        assert here.set_override("economy").created
+
+    def test_labels_are_not_read_for_every_refusal(self, here: Selector) -> None:
+        here.set_override("economy")
+        here.clock.advance(1_000)
+        here.store.taken_calls()
+        for _ in range(5):
+            with pytest.raises(UnknownLabel):
+                here.set_override("nobody-knows")
+        assert here.store.taken_calls().count("query") <= 1
+
     def test_a_time_that_can_not_be(self, here: Selector) -> None:
         for until_ms in (0, here.clock.now_ms, here.day().ends_ms + 1):
             with pytest.raises(InvalidRequest) as raised:

@@ -6,7 +6,7 @@ import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from sluice.core.errors import Unavailable
-from sluice.core.orgs import QuotaScope
+from sluice.core.orgs import OrgSettings, QuotaScope
 from sluice.core.signals import Signal
 from sluice.core.timelines import From
 from tests.fakes import FakeClock
@@ -60,6 +60,26 @@ def test_it_is_told_once_by_a_process_and_again_by_another(desk: SummingDesk) ->
     desk.wait()
     desk.elsewhere().run()
     assert desk.advances.told == [(CHAT, TODAY)] * 2
+
+
+@pytest.mark.parametrize("settings", [BY_APP, BY_ORG])
+def test_who_is_not_behind_the_label_is_told_again(desk: SummingDesk, settings: OrgSettings) -> None:
+    """The mark goes all the same: a label that nobody uses any more needs nobody to move on."""
+    desk.put_tenant(settings)
+    entity = CHAT if settings is BY_APP else ORG
+    desk.advances.left = {CHAT}
+    for times in (1, 2):
+        desk.use_and_mark(20_000, entity=entity)
+        desk.wait()
+        assert desk.run().failures == []
+        assert desk.marks() == set()
+        assert desk.advances.told.count((CHAT, TODAY)) == times
+    desk.advances.left = set()
+    for _ in range(2):
+        desk.use_and_mark(1, entity=entity)
+        desk.wait()
+        desk.run()
+        assert desk.advances.told.count((CHAT, TODAY)) == 3
 
 
 def test_a_quota_that_was_changed_is_another_one(desk: SummingDesk) -> None:
@@ -209,3 +229,35 @@ def test_selection_moves_on_without_anybody_asking(dynamodb: DynamoDBClient, tab
     assert selector.selection.select(NAMESPACE, CHAT).label == "economy"
     clock.advance(DAY_MS)
     assert selector.selection.select(NAMESPACE, CHAT).label == PREMIUM
+
+
+def test_selection_moves_on_once_it_knows_where_to(dynamodb: DynamoDBClient, table: str, clock: FakeClock) -> None:
+    """Hole: told once, while the next label was not defined or by settings of the minute before, and never again."""
+    selector = start_selector(dynamodb, table, clock)
+    selector.put_tenant(replace(BY_ORG, model_ordering=(PREMIUM, STANDARD)))
+    selector.remove_label(STANDARD)
+    desk = SummingDesk.opened(selector.store, clock, advance=selector.selection.advance)
+
+    def use_and_run(cost_usd_micros: int) -> str | None:
+        desk.use_and_mark(cost_usd_micros, entity=ORG)
+        desk.wait()
+        assert desk.run().failures == []
+        return selector.state().active_label
+
+    assert use_and_run(10_000) is None
+    selector.define(STANDARD)
+    assert use_and_run(1) == STANDARD
+
+
+def test_selection_moves_on_by_the_quotas_that_the_rollup_goes_by(
+    dynamodb: DynamoDBClient, table: str, clock: FakeClock
+) -> None:
+    selector = start_selector(dynamodb, table, clock)
+    selector.put_tenant(replace(BY_ORG, quotas_usd_micros={PREMIUM: 90_000, STANDARD: 5_000}))
+    desk = SummingDesk.opened(selector.store, clock, advance=selector.selection.advance)
+    desk.use_and_mark(10_000, entity=ORG)
+    desk.wait()
+    assert selector.selection.select(NAMESPACE, CHAT).label == PREMIUM
+    selector.change_org(BY_ORG)
+    desk.run()
+    assert selector.state().active_label == STANDARD

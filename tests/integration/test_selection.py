@@ -42,6 +42,7 @@ from tests.integration.selecting import (
     Start,
     at_update,
     read_by,
+    reading,
     selected,
     start_selector,
 )
@@ -286,8 +287,8 @@ class TestManyAtOnce:
         here.store.taken_calls()
         at_update(here, lambda: selected(second))
         selected(here)
-        read, moved, *prices = here.store.taken_calls()
-        assert (read, moved, set(prices)) == ("batch_get", "update", {"query"})
+        read, anew, moved, *prices = here.store.taken_calls()
+        assert (read, anew, moved, set(prices)) == ("batch_get", "consistent batch_get", "update", {"query"})
 
     def test_whoever_is_overtaken_twice(self, here: Selector, start: Start) -> None:
         """First by one that saw less spent."""
@@ -298,7 +299,7 @@ class TestManyAtOnce:
         here.spend(10_000, 5_000)
 
         def first_by_the_second() -> None:
-            with patch.object(second.store.inner, "batch_get", lambda *_, **__: less_spent):
+            with reading(second, less_spent):
                 assert selected(second)[0] == "standard"
             at_update(here, lambda: selected(third))
 
@@ -320,7 +321,7 @@ class TestManyAtOnce:
         assert selected(early)[0] == "economy"
         kept = here.item()
         for old, label in ((fresh, "premium"), (one_spent, "economy"), (one_moved, "standard")):
-            with patch.object(late.store.inner, "batch_get", lambda *_, old=old, **__: old):
+            with reading(late, old):
                 # What it read may be all it knows, and then it writes nothing.
                 assert selected(late)[0] == label
             assert here.item() == kept
@@ -396,11 +397,12 @@ class TestTheRollup:
         assert self.advance(here, ORG).active_label == "standard"
         assert here.state(CHAT).active_label is None
 
-    def test_reads_consistently_in_one_call(self, here: Selector) -> None:
+    def test_reads_consistently_in_two_calls(self, here: Selector) -> None:
+        """The settings, and what they are held against."""
         self.advance(here)
         here.store.taken_calls()
         self.advance(here)
-        assert here.store.taken_calls() == ["consistent batch_get"]
+        assert here.store.taken_calls() == ["consistent batch_get"] * 2
 
     def test_two_at_once_move_it_once(self, here: Selector, start: Start) -> None:
         other = start()
@@ -482,12 +484,14 @@ class TestCalls:
             last = here.store.taken_calls()
         assert last == ["batch_get"]
 
-    def test_a_move_is_one_write(self, here: Selector) -> None:
+    def test_a_move_is_one_write_by_settings_and_labels_read_anew(self, here: Selector) -> None:
         selected(here)
         here.spend(10_000)
         here.store.taken_calls()
+        here.clock.advance(1_000)
         selected(here)
-        assert here.store.taken_calls()[:2] == ["batch_get", "update"], "and the prices of another model"
+        calls = here.store.taken_calls()
+        assert calls[:4] == ["batch_get", "consistent batch_get", "query", "update"], "and the prices of another model"
         selected(here)
         assert here.store.taken_calls() == ["batch_get"]
 

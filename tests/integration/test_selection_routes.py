@@ -7,6 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.client import BaseClient
 
 from sluice.core.identity import Role
 from sluice.core.labels import LabelDefinition
@@ -174,6 +175,22 @@ def test_for_whom(call: Call) -> None:
     assert call(caller=AS_NOBODY).status == 401
 
 
+def test_an_app_asks_for_its_users_in_one_call(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hole: a walk up the table before each answer, which cost more than the answer."""
+    app, query = authorized(APP, Role.APP), {"entity": USER}
+    assert call(query=query, caller=app).status == 200
+    client_class: Any = BaseClient
+    operations, make_api_call = [], client_class._make_api_call
+
+    def counted(self: Any, operation: str, parameters: Any) -> Any:
+        operations.append(operation)
+        return make_api_call(self, operation, parameters)
+
+    monkeypatch.setattr(client_class, "_make_api_call", counted)
+    assert call(query=query, caller=app).status == 200
+    assert operations == ["BatchGetItem"]
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -232,6 +249,8 @@ def test_an_override_until_a_time(call: Call) -> None:
         call, until=until.astimezone(timezone(timedelta(hours=5, minutes=45))).isoformat(timespec="milliseconds")
     )
     assert (answer.status, answer.body["until"]) == (201, rfc3339(until_ms))
+    to_the_nanosecond = set_override(call, until=rfc3339(until_ms).replace("Z", "999999z"))
+    assert (to_the_nanosecond.status, to_the_nanosecond.body["until"]) == (200, rfc3339(until_ms))
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """What must hold of selection, whatever was drawn: judged by what was stored, and by what could be read of it.
 
 Whoever chooses has settings of the last minute, and totals and a stand that are a little old. So a choice is right if
-it is right by some of what could be read then.
+it is right by some of what could be read then. A move is kept, so it goes by settings of its own request.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -18,12 +18,14 @@ from sluice.core.timelines import Timeline
 from sluice.repository import keys, money_keys
 from sluice.repository.orgs import decode_app, decode_org
 from sluice.repository.sticky import STICKY_STATE
+from sluice.services.definitions import AGAIN_MS
+from sluice.services.definitions import CACHE_MS as LABELS_CACHE_MS
 from sluice.services.selection import Selected, Selection
 from sluice.services.settings import CACHE_MS
-from tests.simulation.choices import Asked, diary_of
+from tests.simulation.choices import LATE, PRICES, Asked, diary_of
 from tests.simulation.faults import STALE_MOST_MS
 from tests.simulation.local_days import day_at, end_ms, first_ms, value_at
-from tests.simulation.money_hosts import LABELS, ORG, money_of
+from tests.simulation.money_hosts import ORG, money_of
 from tests.simulation.rollups import stream_of
 from tests.simulation.scenario import Violated
 from tests.simulation.stream import StreamRecord
@@ -40,6 +42,17 @@ class Span(NamedTuple):
 
     first_ms: int
     last_ms: int
+
+
+class Age(NamedTuple):
+    """How old what somebody goes by may be at most: settings, and what labels stand for."""
+
+    settings_ms: int
+    labels_ms: int
+
+
+ANSWERED: Final = Age(OLDEST_MS, LABELS_CACHE_MS + 1)
+KEPT: Final = Age(0, AGAIN_MS)
 
 
 class Ground(NamedTuple):
@@ -73,18 +86,20 @@ class Past:
         self._namespace = world.namespace
         self.settings: OrgSettings = decode_org(self._org_item(world)).settings
 
-    def grounds(self, whose: str, span: Span) -> Iterator[Ground]:
-        """By the settings of the last minute, those of the org and of the app from different moments."""
-        wider = Span(span.first_ms - OLDEST_MS, span.last_ms)
+    def grounds(self, whose: str, span: Span, age: Age = ANSWERED) -> Iterator[Ground]:
+        """By settings and labels that old at most, those of the org and of the app from different moments."""
+        wider = Span(span.first_ms - age.settings_ms, span.last_ms)
+        defined = self._of(money_keys.label(self._namespace, LATE), Span(span.first_ms - age.labels_ms, span.last_ms))
         orgs = self._orgs(wider)
         apps: list[AppSettings] = [NEW_APP]
         if whose != ORG:
             key = keys.app_settings(self._namespace, whose)
             apps = [decode_app(item).settings for item in self._of(key, wider) if item]
-        for org, app in product(orgs, apps):
+        for org, app, knows_late in product(orgs, apps, {item is not None for item in defined}):
             quotas = {**org.quotas_usd_micros, **app.quotas_usd_micros}
             ordering = org.model_ordering if app.model_ordering is None else app.model_ordering
-            labels = [label for label in ordering if label in quotas and label in LABELS]
+            labels = [label for label in ordering if label in quotas and (label != LATE or knows_late)]
+            assert PRICES.keys() >= {*labels}
             yield Ground(labels, quotas, org.sticky_fallback_enabled)
 
     def zones(self, span: Span) -> list[Timeline[str]]:
@@ -140,9 +155,11 @@ def selection_moves_on(world: World) -> None:
                 raise Violated(f"moved to where it stood, so by a second one: {record}")
             continue
         _check_instants(world, past, record)
-        span = Span(begun_ms[record.cause] - STALE_MOST_MS, record.created_ms)
-        if not any(_is_right_move(past, ground, old, new, span) for ground in past.grounds(new["entity_id"], span)):
-            raise Violated(f"no settings of {span} say so: {record}")
+        whole = Span(begun_ms[record.cause], record.created_ms)
+        span = Span(whole.first_ms - STALE_MOST_MS, whole.last_ms)
+        grounds = past.grounds(new["entity_id"], whole, KEPT)
+        if not any(_is_right_move(past, ground, old, new, span) for ground in grounds):
+            raise Violated(f"no settings of {whole} say so: {record}")
 
 
 def _is_right_move(past: Past, ground: Ground, old: Any, new: Any, span: Span) -> bool:
@@ -182,7 +199,8 @@ def answers_are_right(world: World) -> None:
         day = _day_of(world, past, asked, span)
         grounds = list(past.grounds(asked.whose, span))
         stands = past.stands(asked.whose, day, span)
-        if not any(_is_right_answer(past, asked, day, span, ground, stands) for ground in grounds):
+        kept = _kept(world, asked, stands)
+        if not any(_is_right_answer(past, asked, day, span, ground, stands, kept) for ground in grounds):
             raise Violated(f"{asked.request} was told {asked.told}, and by {grounds} and {stands} that is wrong")
         _check_override(world, asked, grounds, stands)
         for one in asked.told.labels if isinstance(asked.told, Selected) else ():
@@ -201,17 +219,34 @@ def _day_of(world: World, past: Past, asked: Asked, span: Span) -> str:
     raise Violated(f"{asked.request} was told of a day that ends at {ends_ms}")
 
 
-def _is_right_answer(past: Past, asked: Asked, day: str, span: Span, ground: Ground, stands: Sequence[Any]) -> bool:
+def _kept(world: World, asked: Asked, stands: Sequence[Any]) -> set[str | None]:
+    """The labels on which selection stood; and the one that is said not to be kept, where a call failed."""
+    kept = {stand.get("active_label") for stand in stands}
+    told, failed = asked.told, asked.request.number in world.unavailable | world.conflicted
+    if failed and isinstance(told, Selected) and told.sticky.active_label != told.label:
+        kept.add(told.label)
+    return kept
+
+
+def _is_right_answer(
+    past: Past,
+    asked: Asked,
+    day: str,
+    span: Span,
+    ground: Ground,
+    stands: Sequence[Any],
+    kept: Container[str | None],
+) -> bool:
     """By one of the stands."""
     if isinstance(asked.told, Selected) and asked.told.reason is Reason.OVERRIDE:
         began_ms = asked.request.started_ms + min(asked.request.skews_ms)
         holding = {label for label, until_ms in map(_override, stands) if until_ms > began_ms}
         return asked.told.label in holding.intersection(ground.labels)
-    return any(_is_right_from(past, asked, day, span, ground, stand, stands) for stand in stands)
+    return any(_is_right_from(past, asked, day, span, ground, stand, kept) for stand in stands)
 
 
 def _is_right_from(
-    past: Past, asked: Asked, day: str, span: Span, ground: Ground, stand: Any, stands: Sequence[Any]
+    past: Past, asked: Asked, day: str, span: Span, ground: Ground, stand: Any, kept: Container[str | None]
 ) -> bool:
     told, whose = asked.told, asked.whose
     start = _start(ground, stand)
@@ -226,7 +261,7 @@ def _is_right_from(
         return False
     place = ground.labels.index(told.label)
     moved = place > start
-    if moved and ground.is_sticky and all(one.get("active_label") != told.label for one in stands):
+    if moved and ground.is_sticky and told.label not in kept:
         # Whoever moves it, or finds it moved, is told what is kept.
         return False
     reason = Reason.QUOTA_EXCEEDED if moved else Reason.STICKY if start else Reason.NORMAL
@@ -261,7 +296,7 @@ def everybody_agrees_in_peace(world: World) -> None:
     def ask(host: Host) -> None:
         selection = money_of(world).at(host, world.scheduler.clock_ms).money.selection
         zones, scheduler = Past(world).settings.zones, world.scheduler
-        scheduler.pause(OLDEST_MS)
+        scheduler.pause(max(ANSWERED) + 1)
         if end_ms(zones, scheduler.now_ms) - scheduler.now_ms < LONG_MS:
             scheduler.pause(LONG_MS)
         for one in sorted(whose):

@@ -12,11 +12,15 @@ from sluice.core.errors import AllQuotasExceeded, InvalidRequest, NotFound, Unkn
 from sluice.core.metering import CallStatus
 from sluice.core.pricing import TokenKind
 from sluice.core.reports import UsageReport
+from sluice.services.labels import LabelFields
 from sluice.services.overrides import Wanted
 from sluice.services.selection import Selected
 from tests.simulation.money_hosts import APPS, LABELS, ORG, USERS, app_above, money_of, reporter_of
 from tests.simulation.world import Client, Outcome, Request, World
 
+LATE: Final = "luxury"
+"""A label that an ordering may name, and that nobody defines before the day is on its way."""
+PRICES: Final = {**LABELS, LATE: 60_000_000}
 QUOTA_USD_MICROS: Final = 1_000_000
 SECONDS_MS: Final = 1_000
 
@@ -86,6 +90,18 @@ class Chooser:
 
         self._client.attempt(f"override {wanted.label if is_set else 'nothing'} for {entity}", ask)
 
+    def define_late(self) -> None:
+        """Once more makes no difference."""
+
+        def ask() -> Outcome:
+            fields = LabelFields(f"model-of-{LATE}", input_price_usd_micros_per_1m=PRICES[LATE])
+            money_of(self._client.world).of(self._client).money.labels.put(
+                self._client.world.namespace, LATE, fields, author=BY_SYSTEM
+            )
+            return Outcome.DONE
+
+        self._client.attempt(f"definition of {LATE}", ask)
+
     def _ask(self, entity: str) -> Selected | AllQuotasExceeded | None:
         world = self._client.world
         told: list[Selected | AllQuotasExceeded] = []
@@ -109,7 +125,7 @@ class Chooser:
         """A call that costs a part of a quota, reported until somebody knows."""
         world, random = self._client.world, self._client.random
         self._diary.calls += 1
-        tokens = random.choice((2, 6, 11)) * QUOTA_USD_MICROS * 1_000_000 // (10 * LABELS[label])
+        tokens = random.choice((2, 6, 11)) * QUOTA_USD_MICROS * 1_000_000 // (10 * PRICES[label])
         report = UsageReport(
             request_id=f"call-{self._diary.calls}",
             status=CallStatus.OK,

@@ -13,6 +13,8 @@ from sluice.repository.sticky import Override, move, override_set
 from sluice.repository.store import BATCH_KEYS_MAX, Store
 from sluice.repository.totals import MINUTE_MS, DailyTotal, decode_total, remove_mark, total_key, write_total
 from sluice.services import grounds, judging, overrides, rollup, selection, summing
+from sluice.services.catalog import Catalog
+from sluice.services.grounds import Grounds
 from sluice.services.judging import Judge
 from sluice.services.leases import Leases
 from sluice.services.marking import Marking
@@ -149,6 +151,14 @@ def _moves_unasked(*arguments: Any) -> Any:
     return request
 
 
+def _takes_what_it_has(_self: Grounds, ground: Any, _stands_on: str | None = None) -> Any:
+    return ground
+
+
+def _has_just_read(_self: Catalog, _namespace: str) -> bool:
+    return False
+
+
 def _writes_the_whole_item(name: Any, override: Any, seen: Any, now_ms: int) -> TransactWrite:
     """As it was when nobody had moved it."""
     write: Any = _override_set(name, override, seen, now_ms)["Update"]
@@ -230,6 +240,14 @@ MONEY: Final = (
         lambda: patch.object(selection, "choose", _stays_where_it_stands),
     ),
     Mutant("a move asks for nothing", "selection", lambda: patch.object(selection, "move", _moves_unasked), 2_000),
+    Mutant("a move by old settings", "selection", lambda: patch.object(Grounds, "anew", _takes_what_it_has), 500),
+    Mutant(
+        "a move by old labels",
+        "selection",
+        lambda: patch.object(Catalog, "look_again", _has_just_read),
+        2_000,
+        first=780,
+    ),
     Mutant(
         "an override starts the day anew",
         "selection",

@@ -25,7 +25,7 @@ from sluice.core.errors import (
 )
 from sluice.core.limits import Limit
 from sluice.core.signals import Signal
-from sluice.repository.retries import Retries
+from sluice.repository.retries import Conflict, Retries
 from sluice.repository.store import Store
 from sluice.services.acquire import Acquire
 from sluice.services.chains import AcquireRequest, Chains
@@ -223,6 +223,9 @@ class CountedConnection(Connection):
         except Unavailable:
             self._world.unavailable.add(cause)
             raise
+        except Conflict:
+            self._world.conflicted.add(cause)
+            raise
 
     def _processed(self, keys: int) -> int:
         answered = self._world.network.processed(keys)
@@ -257,6 +260,7 @@ class World:
         self.writes: Counter[Hashable] = Counter()
         """How many were sent for each request, whatever came of them."""
         self.unavailable: set[Hashable] = set()
+        self.conflicted: set[Hashable] = set()
         """The requests for which the table, once at least, was not there."""
         self.notes: dict[str, Any] = {}
         """What a scenario's invariants need to know of what its programs did."""

@@ -44,6 +44,7 @@ def test_an_app_is_confined_wherever_it_is_let_in(endpoint: tuple[str, str]) -> 
         Scope.PUT_ENTITY,
         Scope.QUERY_APP,
         Scope.QUERY_ENTITY,
+        Scope.ASKED_ENTITY,
         Scope.BODY_ENTITY,
         Scope.LEASE,
     }

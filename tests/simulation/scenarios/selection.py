@@ -1,7 +1,7 @@
 """Apps ask which label to use, and use it, until the quotas of all labels are spent and the next local day begins.
 
 Totals are as old as the last rollup, and whoever asks may read something older still. Meanwhile orderings, quotas, the
-scope and the zone change, and labels are set by hand for a while.
+scope and the zone change, a label is defined, and labels are set by hand for a while.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ from sluice.core.errors import InvalidRequest
 from sluice.core.orgs import AppChange, OrgChange, OrgSettings, QuotaScope
 from sluice.core.timelines import always
 from tests.simulation.choice_fates import answers_are_right, everybody_agrees_in_peace, selection_moves_on
-from tests.simulation.choices import QUOTA_USD_MICROS, Chooser, diary_of
+from tests.simulation.choices import PRICES, QUOTA_USD_MICROS, Chooser, diary_of
 from tests.simulation.invariants import every_item_decodes
 from tests.simulation.local_days import end_ms
 from tests.simulation.money_hosts import APPS, LABELS, found_org, money_of, org_path
@@ -25,8 +25,6 @@ from tests.simulation.world import Client, Outcome, World
 CLIENTS: Final = 4
 TURNS: Final = 6
 ZONES: Final = ("Pacific/Honolulu", "America/Anchorage", "Pacific/Kiritimati")
-UNDEFINED: Final = "luxury"
-"""A label that an ordering may name and nobody defines."""
 
 
 def setup(world: World, admin: Admin) -> None:
@@ -36,7 +34,7 @@ def setup(world: World, admin: Admin) -> None:
         zones=always(zone),
         quota_scopes=always(random.choice(list(QuotaScope))),
         model_ordering=_ordering(world),
-        quotas_usd_micros=dict.fromkeys((*LABELS, UNDEFINED), QUOTA_USD_MICROS),
+        quotas_usd_micros=dict.fromkeys(PRICES, QUOTA_USD_MICROS),
         sticky_fallback_enabled=random.random() < 0.85,
         counter_shards=2,
     )
@@ -68,8 +66,11 @@ def _change_settings(client: Client, share: float) -> None:
     while client.done < TURNS:
         client.done += 1
         pace_of(world).wait(client)
-        if random.random() < 0.8:
+        drawn = random.random()
+        if drawn < 0.8:
             chooser.set_or_remove()
+        if drawn > 0.9:
+            chooser.define_late()
         if random.random() < share:
             client.attempt("settings", partial(_change, client, random.choice((None, *APPS))))
 
@@ -82,7 +83,7 @@ def _change(client: Client, app: str | None) -> Outcome:
     if drawn < 0.4:
         own = AppChange(model_ordering=_ordering(world))
     else:
-        label = random.choice((*LABELS, UNDEFINED))
+        label = random.choice(list(PRICES))
         own = AppChange(quotas_usd_micros={label: random.choice((0, 1, 2, 5)) * QUOTA_USD_MICROS // 2})
     try:
         if app is not None:
@@ -106,7 +107,7 @@ def _ordering(world: World) -> tuple[str, ...]:
     random = world.random
     labels = list(LABELS)
     if random.random() < 0.4:
-        labels = random.sample((*LABELS, UNDEFINED), random.randint(2, 4))
+        labels = random.sample(list(PRICES), random.randint(2, 4))
     return tuple(labels)
 
 

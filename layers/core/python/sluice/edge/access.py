@@ -22,6 +22,7 @@ class Scope(Enum):
     ORG = "the org in the path: an org's own"
     PATH_ENTITY = "the entity in the path: an app's own, or one below it"
     QUERY_ENTITY = "the entity in the query: an app's own, or one below it"
+    ASKED_ENTITY = "the entity in the query, which the service confines by cached parents"
     PUT_ENTITY = "the entity in the path, which may be new: the service confines it"
     BODY_ENTITY = "the entity in the body, which the service confines"
     QUERY_APP = "the app in the query, an app's own; without one, the whole org: the service confines it"
@@ -51,6 +52,8 @@ _ORG_BY_OPERATOR: Final = _to(_O, scope=Scope.ORG)
 _NAMESPACE: Final = _to(_A, scope=Scope.NAMESPACE)
 _PATH_ENTITY: Final = _to(_A, _P, scope=Scope.PATH_ENTITY)
 _QUERY_ENTITY: Final = _to(_A, _P, scope=Scope.QUERY_ENTITY)
+# Asked for again and again: a walk up the table as it is now would cost more than the answer.
+_ASKING: Final = _to(_A, _P, scope=Scope.ASKED_ENTITY)
 _TAKING: Final = _to(_A, _P, scope=Scope.BODY_ENTITY, closed=False)
 _LEASE: Final = _to(_A, _P, scope=Scope.LEASE, closed=False)
 # About the entity in the body or the query, or else about the caller itself. Money is closed while nobody can tell.
@@ -124,7 +127,7 @@ ACCESS: Final[Mapping[tuple[str, str], Access]] = {
     # What was used, and what may be.
     ("POST", "/v1/usage"): _REPORTING,
     ("POST", "/v1/usage/batch"): _REPORTING,
-    ("GET", "/v1/selection"): _QUERY_ENTITY,
+    ("GET", "/v1/selection"): _ASKING,
     ("PUT", "/v1/selection/override"): _REPORTING,
     ("DELETE", "/v1/selection/override"): _QUERY_ENTITY,
     ("GET", "/v1/aggregates"): _QUERY_ENTITY,

@@ -72,8 +72,12 @@ class Catalog:
         return self._definitions.labels(namespace).get(label)
 
     def look_again(self, namespace: str) -> bool:
-        """Before a price is said to be missing that a definition may have. False where all was read just now."""
+        """Before something is said to be missing that a definition may have. False where all was read just now."""
         return self._definitions.look_again(namespace)
+
+    def forget(self, namespace: str) -> None:
+        """Something was defined elsewhere, as others show: even what was read just now is too old."""
+        self._definitions.forget(namespace)
 
     def _resolve(self, namespace: str, app: str | None, label: str, region: str | None) -> Model:
         profile = self._profile(namespace, app, label)

@@ -1,7 +1,8 @@
 """An app acts on its own entity and on those that stand below it, whatever cascades. Everything else looks missing.
 
-Two ways to find out. Requests that take tokens go by what is cached about parents, so that a moved entity changes hands
-within the cache's time; whatever reads or changes configuration walks up the table as it is now.
+Two ways to find out. What is asked with each call (tokens, usage, selection) goes by what is cached about parents, so
+that a moved entity changes hands within the cache's time; whatever else reads or changes configuration walks up the
+table as it is now.
 """
 
 from collections.abc import Callable

@@ -35,7 +35,7 @@ class Ground:
 
 
 class Grounds:
-    """Everything here is kept for a minute by whom it is asked of."""
+    """What is asked for here is kept for a minute by whom it is asked of, except where it says otherwise."""
 
     def __init__(self, settings: SettingsCache, lineages: Lineages, catalog: Catalog) -> None:
         self._settings = settings
@@ -55,12 +55,24 @@ class Grounds:
         return self._ground(tenant, app, local_day(tenant.org.settings.zones, now_ms, self._calendar))
 
     def on(self, namespace: str, entity: str, day: LocalDay) -> Ground | None:
-        """Of an app or the org. None for what is neither, or no longer is."""
-        org = self._settings.org(namespace)
-        if entity == org.org:
-            return self._ground(Tenant(org, None), None, day)
-        tenant = self._settings.tenant(namespace, entity)
-        return None if tenant.app is None else self._ground(tenant, entity, day)
+        """Of an app or the org, read anew. None for what is neither, or no longer is."""
+        app = None if entity == self._settings.org(namespace).org else entity
+        self._catalog.look_again(namespace)
+        tenant = self._settings.tenant_now(namespace, app)
+        return None if tenant.entity != entity else self._ground(tenant, app, day)
+
+    def anew(self, ground: Ground, stands_on: str | None = None) -> Ground:
+        """The same, read anew: before something is decided for the whole day, or refused.
+
+        Labels are as of the last second, so that neither refusals nor many moves at once read them again and again.
+        `stands_on`: where selection was found. A label that is not known here was defined elsewhere, maybe just now.
+        """
+        namespace, app = ground.name.namespace, ground.app
+        if stands_on is None or stands_on in ground.usable:
+            self._catalog.look_again(namespace)
+        else:
+            self._catalog.forget(namespace)
+        return self._ground(self._settings.tenant_now(namespace, app), app, ground.day)
 
     def _ground(self, tenant: Tenant, app: str | None, day: LocalDay) -> Ground:
         org, effective = tenant.org, tenant.effective

@@ -59,6 +59,8 @@ class Overrides:
         now_ms = self._effects.clock_ms()
         ground = self._grounds.today(namespace, self._grounds.app_of(namespace, entity, within), now_ms)
         if wanted.label not in ground.usable:
+            ground = self._grounds.anew(ground)
+        if wanted.label not in ground.usable:
             raise UnknownLabel("label", "is no label of the ordering that is defined and has a quota")
         until_ms = _until_ms(wanted, ground.day, now_ms)
         override = Override(wanted.label, wanted.reason, author.actor, until_ms, whole_day=wanted.until_ms is None)

@@ -66,6 +66,13 @@ class SettingsCache:
             raise NotFound("there is no such org")
         return Tenant(found.org, found.app)
 
+    def tenant_now(self, namespace: str, app: str | None = None) -> Tenant:
+        """As `tenant`, past the cache and consistently, and kept from now on: for what is decided for a whole day."""
+        found = self._read(namespace, app or "", consistent=True)
+        if found.org is None:
+            raise NotFound("there is no such org")
+        return Tenant(found.org, found.app)
+
     def org_now(self, namespace: str) -> Org | None:
         """Past the cache and consistently: for whoever must not miss a counter shard."""
         item = self._store.get(keys.org_settings(namespace), consistent=True)
@@ -74,11 +81,13 @@ class SettingsCache:
     def _find(self, namespace: str, app: str) -> _Cached:
         with self._lock:
             cached = self._cache.get((namespace, app))
-        if cached is not None:
-            return cached
+        return cached or self._read(namespace, app, consistent=False)
+
+    def _read(self, namespace: str, app: str, *, consistent: bool) -> _Cached:
         org_key, app_key = keys.org_settings(namespace), keys.app_settings(namespace, app)
         read_ms = self._timer_ms()
-        items = {keys.key_of(item): item for item in self._store.batch_get([org_key, app_key] if app else [org_key])}
+        wanted = [org_key, app_key] if app else [org_key]
+        items = {keys.key_of(item): item for item in self._store.batch_get(wanted, consistent=consistent)}
         found = _Cached(
             org=decode_org(items[org_key]) if org_key in items else None,
             app=decode_app(items[app_key]) if app and app_key in items else None,
