@@ -1,8 +1,11 @@
 """One process that acquires under budgets, with a clock, labels and prices that a test rules."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+import pytest
 
 from sluice.core.admission import Admission
 from sluice.core.budget import (
@@ -16,15 +19,17 @@ from sluice.core.budget import (
     Span,
     effective_terms,
 )
+from sluice.core.errors import Ambiguous, BudgetExceeded, NeverWithinBudget
 from sluice.core.holds import Hold
 from sluice.core.lease import LEASE_DEFAULT_MS, Lease
 from sluice.core.limits import Limit, LimitsByName, OnUnavailable, Scope
 from sluice.core.orgs import OrgSettings
 from sluice.core.pricing import Price, PriceSource, TokenKind
-from sluice.core.reserves import AmountReserve, Reserve
+from sluice.core.reserves import AmountReserve, ModelReserve, Reserve
 from sluice.core.timelines import always
 from sluice.repository import budget_keys
 from sluice.repository.holds import decode_hold
+from sluice.repository.idempotency import IdempotencyKey
 from sluice.repository.ledger_items import Ledger, decode_ledger, encode_ledger, new_ledger
 from sluice.repository.ledgers import asked, change_terms, with_terms
 from sluice.repository.store import Applied, Store
@@ -39,7 +44,7 @@ from sluice.services.freeing import Freeing
 from sluice.services.hold_book import HoldBook
 from sluice.services.hold_explain import HoldExplain
 from sluice.services.holding import Allowances, Found, HardCaps, Holding, Wish
-from sluice.services.idempotency import IdempotentAcquire
+from sluice.services.idempotency import Answered, IdempotentAcquire
 from sluice.services.leases import Leases
 from sluice.services.ledger_book import LedgerBook
 from sluice.services.limits import Limits
@@ -71,6 +76,13 @@ LIMITS: Final = {"rpm": Limit(100, 100, 1, 31_536_000)}
 # 2026-01-31, 23:30 in Berlin.
 EVENING_MS: Final = 1_769_898_600_000
 ORDERING: Final = ("premium", "economy")
+
+
+MIDNIGHT_MS: Final = EVENING_MS + 1_800_000
+NEXT_MONTH_MS: Final = MIDNIGHT_MS
+NEXT_DAY: Final = Periods("20260201", "202602")
+PREMIUM: Final = ModelReserve(1_500, 800, label="premium")
+KEY: Final = IdempotencyKey(NAMESPACE, APP, "key-1", "hash-1")
 
 
 def hard(day_cost: int | None = None, **limits: int) -> OwnBudget:
@@ -252,3 +264,29 @@ def at(verb: str, act: Callable[[], object], times: int = 1) -> Callable[[str, A
 
 def ahead(clock: FakeClock, duration_ms: int) -> FakeClock:
     return FakeClock(clock.now_ms + duration_ms)
+
+
+def refused(desk: HoldDesk, *arguments: Any, **more: Any) -> BudgetExceeded:
+    before = desk.everything()
+    with pytest.raises(BudgetExceeded) as raised:
+        desk.take(*arguments, **more)
+    assert desk.everything() == before, "a refusal changes nothing"
+    return raised.value
+
+
+def told(error: BudgetExceeded | NeverWithinBudget) -> list[tuple[str, str, str]]:
+    return [(one.entity, one.period, one.dimension) for one in error.violations]
+
+
+def lost(after: int = 1) -> Callable[[str, Any], None]:
+    def lose() -> None:
+        raise Ambiguous("the answer was lost")
+
+    return at("transact", lose, after)
+
+
+def once(desk: HoldDesk, cost_usd_micros: int, key: IdempotencyKey = KEY) -> Answered:
+    def render(admission: Admission) -> str:
+        return json.dumps([None if admission.hold is None else admission.hold.lease_id, admission.degraded])
+
+    return desk.holding.acquire_once(desk.wish(AmountReserve(cost_usd_micros)), key, render)
