@@ -144,3 +144,24 @@ def test_what_an_app_may_do_is_told_from_what_it_may_not(app: Product) -> None:
         copy = app.copied()
         assert copy.call(method, target, body).status in (200, 201, 202)
         assert told(items(copy)) != [], target
+
+
+def test_usage_before_the_app_was_made(app: Product) -> None:
+    """Hole: the table refuses bounds that cross, and takes them for our fault."""
+    asked = "resource=gpt-4&from=2020-01-01T00:00:00Z&to=2020-01-01T05:00:00Z"
+    answer = app.call("GET", f"/v1/entities/{APP_USER}/usage?{asked}")
+    assert (answer.status, answer.json()) == (200, {"items": [], "next_cursor": None})
+
+
+def test_a_cursor_of_an_audit_trail_that_began_anew(app: Product) -> None:
+    """Hole: the table refuses a place before the bounds that moved, and takes it for our fault."""
+    path, trail = "/v1/entities/made-anew", "/v1/audit?entity=made-anew&limit=1"
+    for number in range(3):
+        assert app.call("PUT", path, {"parent": APP, "metadata": {"number": str(number)}}).status in (200, 201)
+        app.wait(1)
+    cursor = app.call("GET", trail).json()["next_cursor"]
+    assert app.call("DELETE", path).status == 204
+    app.wait(1)
+    assert app.call("PUT", path, {"parent": APP}).status == 201
+    answer = app.call("GET", f"{trail}&cursor={cursor}")
+    assert (answer.status, answer.json()) == (200, {"items": [], "next_cursor": None})

@@ -1,11 +1,14 @@
 """Every kind of bad input that the contract names: the answer says what is wrong, and nothing is changed."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from sluice.core.limits import AMOUNT_MAX
+from sluice.core.snapshots import Interval, SnapshotName, Window, join, starts_ms
+from sluice.repository.snapshots import count
 from tests.hostile.bad import Bad
 from tests.hostile.furniture import APP, LONER, PURGED_ORG, STRANGER, TEAM, USER, Known
 from tests.hostile.gateway import Answer
@@ -300,3 +303,29 @@ def test_a_used_key_with_another_body_registers_nobody(product: Product, refused
     body = {**ACQUIRE, "entity": "newcomer"}
     refused(Bad("POST", "/v1/acquire", 422, "idempotency-mismatch", "idempotency-key", body, headers))
     assert product.changes == before
+
+
+def test_a_cursor_of_usage_behind_the_end_of_a_shorter_range(product: Product) -> None:
+    """Hole: the table refuses bounds that cross, and takes them for our fault."""
+    asked = f"/v1/entities/{USER}/usage?resource=gpt-4&limit=3&from=2020-01-01T00:00:00Z&to=2020-01-01T0{{}}:00:00Z"
+    cursor = product.call("GET", asked.format(5)).json()["next_cursor"]
+    answer = product.call("GET", f"{asked.format(1)}&cursor={cursor}")
+    assert (answer.status, answer.json()) == (200, {"items": [], "next_cursor": None})
+
+
+@pytest.mark.parametrize("range_", ["", "&from={0}T06:00:00Z&to={0}T07:00:00Z", "&from={0}T00:00:00Z&to={0}T01:00:00Z"])
+def test_a_cursor_of_a_range_that_moved_on(product: Product, range_: str) -> None:
+    """Hole: the table refuses a place outside of the bounds that moved, and takes it for our fault."""
+    now_ms = product.clock.now_ms
+    for hours in (23, 22, 21):
+        at_ms = starts_ms(Window.HOUR, now_ms - hours * 3_600_000)
+        joined = join({}, {0: [Interval(1, 0, {}, 7, {"rpm": 7_000})]})
+        assert joined is not None
+        name = SnapshotName(NAMESPACE, USER, "gpt-4", None, Window.HOUR, at_ms)
+        product.services.store.update(count(name, {}, joined, at_ms), repeatable=True)
+    path = "/v1/resources/gpt-4/usage?limit=1"
+    cursor = product.call("GET", path).json()["next_cursor"]
+    product.wait(2 * 3_600_000)
+    day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+    answer = product.call("GET", f"{path}&cursor={cursor}{range_.format(day)}")
+    assert answer.status == 200

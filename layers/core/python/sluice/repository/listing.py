@@ -36,6 +36,17 @@ def place_of(request: QueryRequest, item: Mapping[str, Value]) -> Item:
     return {name: item[name] for name in names}
 
 
+def resumed(request: QueryRequest, start: Item) -> QueryRequest:
+    """The query from there on. The table refuses a place outside of its bounds, and those of a list may have moved
+    since a cursor was given out: with the clock, or by what the caller asks. So they are widened to hold that place."""
+    at = str(start[schema.index_sort_key(request["IndexName"]) if "IndexName" in request else schema.SORT_KEY])
+    bounds = {**request["ExpressionAttributeValues"]}
+    for name, widest in ((":first", min), (":last", max)):
+        if name in request["KeyConditionExpression"]:
+            bounds[name] = widest(str(bounds[name]), at)
+    return {**request, "ExpressionAttributeValues": bounds, "ExclusiveStartKey": start}
+
+
 def is_listed(item: Mapping[str, Value]) -> bool:
     """Whether an item has today's shape. One of an old layout is listed as soon as it was moved."""
     return "kind" in item

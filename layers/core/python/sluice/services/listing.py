@@ -20,6 +20,7 @@ from sluice.repository.listing import (
     is_listed,
     place_of,
     resources_query,
+    resumed,
 )
 from sluice.repository.namespaces import decode_namespace, namespaces_query
 from sluice.repository.orgs import App, Org, apps_query, decode_app, decode_org
@@ -85,10 +86,8 @@ class Walk:
     def _ask(self, partition: int, start: Item | None, most: int) -> tuple[int, Item | None] | None:
         """One query; answers where the next one begins."""
         query = self._queries[partition]
-        request: QueryRequest = {**query, "Limit": most}
-        if start is not None:
-            request["ExclusiveStartKey"] = start
-        page = self._store.query(request)
+        request = query if start is None else resumed(query, start)
+        page = self._store.query({**request, "Limit": most})
         self._left -= 1
         self._entries += [Entry(item, Position(partition, place_of(query, item))) for item in page.items]
         if page.next_start is not None:

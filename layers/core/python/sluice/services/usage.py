@@ -59,6 +59,9 @@ class Usage:
         purpose = (namespace, "usage", entity, resource, asked.window.value)
         after = self._cursors.read(purpose, page.cursor).within
         first_ms = max(first_ms, int(after[0])) if after else first_ms
+        if first_ms > last_ms:
+            # All of it was before, or on an earlier page of a longer range.
+            return Listed((), None)
         length_ms = LENGTH_MS[asked.window]
         page_last_ms = min(last_ms, first_ms + (page.limit - 1) * length_ms)
         first, last = (
