@@ -1,6 +1,7 @@
 """Sixteen processes on one bucket of a real engine."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
@@ -124,7 +125,9 @@ def test_16_processes_that_split_as_they_go_admit_no_more_than_there_is(
     reports = run_processes(replace(work, attempts=100, split_every=15, amount=amount), PROCESSES)
     admitted = sum(report.admitted for report in reports) * amount
     found = [decode_bucket(item) for item in store.batch_get(all_shards(), consistent=True)]
-    assert len(found) == 16
+    # Splits that met each other may have left one or two undone; but what there is makes up the whole bucket.
+    assert len(found) > 8
+    assert sum(Fraction(1, bucket.shard_count) for bucket in found) == 1
     assert sum(bucket.limits["rpm"].consumed_milli for bucket in found) == admitted * 1000
     assert sum(bucket.limits["rpm"].parameters.burst_milli for bucket in found) == 1_000_000
     left_milli = sum(level_milli(bucket) for bucket in found)

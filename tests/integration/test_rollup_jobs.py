@@ -173,6 +173,16 @@ def test_a_quota_that_was_reached_without_a_mark_is_told(desk: SummingDesk) -> N
     assert desk.advances.told == [(CHAT, TODAY)]
 
 
+def test_a_step_moves_so_many_on_and_leaves_the_rest(desk: SummingDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hole: an org with hundreds of apps makes a step longer than what is left of the minute."""
+    monkeypatch.setattr("sluice.services.rollup_jobs.MOVES_MAX", 3)
+    desk.put_tenant(BY_ORG, *(f"app-{number}" for number in range(9)))
+    desk.use(20_000, entity=ORG)
+    passed(desk)
+    # The org itself as well.
+    assert len(desk.advances.told) == 4
+
+
 # On demand.
 
 

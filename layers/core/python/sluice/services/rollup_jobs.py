@@ -38,6 +38,8 @@ PAGE: Final = 100
 """Items of the table that a step of the daily pass looks at."""
 PAGE_TOTALS: Final = 25
 """Totals that a step for one entity sums up: each takes a read of its shards, a write, and who is told of it."""
+MOVES_MAX: Final = 50
+"""So many selections are moved on in a step. The others are left to the rollup, and to whoever asks for them."""
 SINCE_MS: Final = 7 * 86_400_000
 """How far back the daily pass looks for what grew: a week, in which it may fail a few times."""
 DAYS: Final = 36
@@ -57,6 +59,7 @@ class _Sums:
         so_far = wholes({"so_far": dict(job.result or {})}, "so_far")
         self.counts = {name: so_far.get(name, 0) for name in _COUNTS}
         self.added = 0
+        self._moves_left = MOVES_MAX
 
     def names(self, items: Iterable[Item]) -> list[CounterName]:
         """Of shards or totals."""
@@ -90,10 +93,14 @@ class _Sums:
             if not found.total.revision:
                 # Nothing was ever counted under that name.
                 continue
-            self._summing.tell(found.total, today, _never)
+            self._summing.tell(found.total, today, self._out_of_moves)
             self.counts["totals"] += 1
             self.added += 1
             self.counts["written"] += found.by_us
+
+    def _out_of_moves(self) -> bool:
+        self._moves_left -= 1
+        return self._moves_left < 0
 
 
 class SumTotals:
@@ -252,8 +259,3 @@ def _sum_some_named(asked: _Asked, entity: str, tenant: Tenant, first: int) -> i
     after = first + PAGE_TOTALS
     asked.sums.add(asked.namespace, named[first:after], unwritten_only=True)
     return after if after < len(named) else None
-
-
-def _never() -> bool:
-    """A step has a bound of its own."""
-    return False

@@ -68,9 +68,8 @@ class Summing:
         self._advance = advance
         self._effects = effects
         self._calendar = ZoneCalendar()
-        # Totals that reached a quota, and what it was, once everybody whom that moves on was told and has moved, if it
-        # can. Only here: whoever wrote a total and ended before it could tell knows nothing of it, so another process
-        # tells them all again.
+        # Totals that reached a quota, and what it was, once everybody whom that moves on was told. Only here: whoever
+        # wrote a total and ended before it could tell knows nothing of it, so another process tells them all again.
         self._told: LRUCache[tuple[CounterName, int], bool] = LRUCache(maxsize=_TOLD_SIZE)
 
     def org_today(self, namespace: str) -> OrgToday | None:
@@ -134,14 +133,15 @@ class Summing:
         if (name, quota_usd_micros) in self._told:
             return True
         if today.scope is QuotaScope.APP:
-            have_moved: bool | None = self._move_on(name.entity, today)
+            # Who could not move yet is told by the next run that finds the label used, and moves by itself on asking.
+            is_done = self._move_on(name.entity, today)
+        elif self._move_all_on(today, out_of_time):
+            # Hundreds, maybe, which would keep every run from the totals of others: told once, and else as above.
+            is_done = True
         else:
-            have_moved = self._move_all_on(today, out_of_time)
-        if have_moved is None:
             return False
-        if have_moved:
+        if is_done:
             self._told[name, quota_usd_micros] = True
-        # Who has not is told by the next run that finds the label used, and moves by itself when it asks.
         return True
 
     def _judged_by(self, entity: str, today: OrgToday) -> Tenant | None:
@@ -154,23 +154,23 @@ class Summing:
         tenant = self._settings.tenant(org.namespace, entity)
         return None if tenant.app is None else Tenant(org, tenant.app)
 
-    def _move_all_on(self, today: OrgToday, out_of_time: OutOfTime) -> bool | None:
+    def _move_all_on(self, today: OrgToday, out_of_time: OutOfTime) -> bool:
         """The org's own selection and that of each app: all of them go by the totals of the org.
 
-        Whether all have moved that can; None where the time did not suffice.
+        False where the time did not suffice.
         """
-        have_moved = self._move_on(today.org.org, today)
+        self._move_on(today.org.org, today)
         request: QueryRequest = {**apps_query(today.org.namespace), "Limit": _APPS_PAGE}
         for _ in range(APPS_MAX // _APPS_PAGE):
             page = self._store.query(request)
             for item in self._store.batch_get([key_of(item) for item in page.items]):
                 if out_of_time():
-                    return None
-                have_moved &= self._move_on(decode_app(item).app, today)
+                    return False
+                self._move_on(decode_app(item).app, today)
             if page.next_start is None:
                 break
             request["ExclusiveStartKey"] = page.next_start
-        return have_moved
+        return True
 
     def _move_on(self, entity: str, today: OrgToday) -> bool:
         return self._advance(today.org.namespace, entity, today.day, self._effects.clock_ms())
