@@ -32,10 +32,10 @@ from stacks.settings import Settings
 
 # With the time for which a namespace may be cached as active, less than the two minutes that a purge waits.
 _TIMEOUT_SECONDS: Final = 60
-# Long enough for an outage of hours to pass, short enough that a redrive still finds the records in the stream, which
-# keeps them for a day.
+# Whichever comes first gives up on a record. Hours leave time for a redrive, for which the stream keeps records for a
+# day. Attempts that fail fast are soon used up, and a record that always fails holds up those behind it for as long.
 _RECORD_AGE: Final = cdk.Duration.hours(6)
-_RETRIES: Final = 10
+_RETRIES: Final = 100
 _FAILURES_KEPT: Final = cdk.Duration.days(14)
 _ALERTS_KEPT: Final = cdk.Duration.days(1)
 _STREAM_ACTIONS: Final = (

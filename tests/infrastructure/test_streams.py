@@ -221,7 +221,7 @@ def test_a_batch_that_fails(each: Assembly, service: str) -> None:
     source = source_of(each, service)
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert source["BisectBatchOnFunctionError"] is True
-    assert (source["MaximumRetryAttempts"], source["MaximumRecordAgeInSeconds"]) == (10, 6 * 3_600)
+    assert (source["MaximumRetryAttempts"], source["MaximumRecordAgeInSeconds"]) == (100, 6 * 3_600)
     queue = queue_of(each, service)
     assert source["DestinationConfig"] == {"OnFailure": {"Destination": {"Fn::GetAtt": [queue, "Arn"]}}}
     properties = each.resources(STACK, "AWS::SQS::Queue")[queue]

@@ -2,7 +2,7 @@
 
 What was reached is read from the image of a ledger as the stream tells it, and marked by an item that is put if there
 is none; the stream tells of the marker, and only then is anybody told. So however often a record comes, and whoever
-handles it, there is one marker, and a message is lost only with the stream itself. A message may come twice; the key of
+handles it, there is one marker, and a message is lost only with its record. A message may come twice; the key of
 its marker tells. A refusal changes no ledger, so its marker is put by whoever refuses.
 """
 
