@@ -43,7 +43,7 @@ WHERE: Final[tuple[tuple[str, tuple[Path, ...]], ...]] = (
     ("archive", (Path.ARCHIVE, Path.EMPTY_ARCHIVE)),
     ("budgets", (Path.HOLD, Path.SETTLE)),
     ("budgets", (Path.BUDGET, Path.LEDGER, Path.LEDGER_TERMS)),
-    ("budgets", (Path.SWEEP_CURSOR,)),
+    ("late-sweeps", (Path.SWEEP_CURSOR,)),
     ("overruns", (Path.EXPIRE, Path.FREE)),
     ("metering", (Path.USAGE, Path.USAGE_WITH_LEASE, Path.MARK, Path.TOTAL, Path.UNMARK)),
     ("selection", (Path.STICKY, Path.OVERRIDE)),

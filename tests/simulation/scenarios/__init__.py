@@ -4,7 +4,7 @@ from typing import Final
 
 from tests.simulation.scenario import Scenario
 from tests.simulation.scenarios.archive import ARCHIVE
-from tests.simulation.scenarios.budgets import BUDGETS, OVERRUNS
+from tests.simulation.scenarios.budgets import BUDGETS, LATE_SWEEPS, OVERRUNS
 from tests.simulation.scenarios.chains import CHAINS
 from tests.simulation.scenarios.changed_limits import CHANGED_LIMITS
 from tests.simulation.scenarios.debts import DEBTS
@@ -57,6 +57,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         METERING,
         BUDGETS,
         OVERRUNS,
+        LATE_SWEEPS,
         SELECTION,
     )
 }

@@ -2,7 +2,8 @@
 limits, defaults, parents and zones change.
 
 In `budgets` everybody is orderly, and no hard limit is ever passed. In `overruns` calls take more than their estimate,
-are reported late, twice and without a lease: only what the API says passes a limit.
+are reported late, twice and without a lease: only what the API says passes a limit. In `late-sweeps` one caller is
+outlived by sweeps of minutes that are old enough to be passed.
 """
 
 from collections.abc import Callable
@@ -62,7 +63,7 @@ AMOUNTS: Final = {
 }
 
 
-def setup(world: World, admin: Admin, *, orderly: bool) -> None:
+def setup(world: World, admin: Admin, *, orderly: bool, clients: int = CLIENTS, late_sweeps: int = 0) -> None:
     random = world.random
     zone, think_ms = random.choice(ZONES), random.choice(THINK_MS)
     desk = found_tenant(world, admin, OrgSettings(zones=always(zone), counter_shards=random.choice((1, 2))))
@@ -79,13 +80,15 @@ def setup(world: World, admin: Admin, *, orderly: bool) -> None:
     _go_to_midnight(world, zone)
     minute = budget_keys.expiry_minute(world.scheduler.now_ms)
     world.table.put(put_cursor(minute - 1, world.scheduler.now_ms))
-    for number in range(CLIENTS):
+    for number in range(clients):
         world.add_client(f"client-{number}", partial(_call, think_ms=think_ms))
     world.add_client("keeper", partial(_change, think_ms=think_ms))
     for number in range(random.choice((1, 2, 2))):
         world.add_client(f"sweep-{number}", _sweep)
     if random.random() < 0.15:
         world.add_client("sweep-late", partial(_sweep, first_ms=SWEEP_LATE_MS))
+    for number in range(late_sweeps):
+        world.add_client(f"sweep-late-{number}", partial(_sweep, first_ms=SWEEP_LATE_MS))
     world.add_client("ttl", partial(_forget, think_ms=think_ms))
 
 
@@ -257,3 +260,4 @@ HOLDS: Final = (
 
 BUDGETS: Final = Scenario("budgets", partial(setup, orderly=True), HOLDS)
 OVERRUNS: Final = Scenario("overruns", partial(setup, orderly=False), HOLDS)
+LATE_SWEEPS: Final = Scenario("late-sweeps", partial(setup, orderly=True, clients=1, late_sweeps=2), HOLDS)
