@@ -31,6 +31,7 @@ from sluice.repository.idempotency import IdempotencyKey
 from sluice.repository.items import Bucket, decode_bucket
 from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
+from sluice.services.holding import Wish
 from sluice.services.registration import Registration
 from sluice.services.signing import Signer, SigningKeys
 from sluice.shell import Environment, Services, build_services
@@ -45,6 +46,7 @@ LIMITS: Final = {
     "rpd": Limit(100_000, 100_000, 100, 86_400),
 }
 CONSUME: Final = {"rpm": 1, "tpm": 500, "rpd": 1}
+LEASE_MS: Final = 300_000
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Costs:
         figures["acquire after a minute (limits read again)"] = self._one(lambda: self._acquire(self._services, entity))
         self._services.limits.put(NAMESPACE, Scope(resource=RESOURCE), {**LIMITS, "rpm": Limit(500, 500, 1, 60)})
         figures["acquire that meets changed limits"] = self._one(lambda: self._acquire(self._services, entity))
-        self._services.acquire.acquire(AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 400}))
+        self._take(AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 400}))
         too_much = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 400})
         figures["refused acquire"] = self._one(lambda: self._refused(too_much))
         figures["refused again within a second"] = self._one(lambda: self._refused(too_much))
@@ -189,8 +191,8 @@ class Costs:
         services.entities.put(NAMESPACE, "member", EntityChange(parent="team"))
         services.limits.put(NAMESPACE, Scope("team", RESOURCE), small)
         once = AcquireRequest(NAMESPACE, "member", RESOURCE, {"rpm": 1})
-        services.acquire.acquire(once)
-        services.acquire.acquire(once)
+        self._take(once)
+        self._take(once)
         figures["refused by a parent, chain of two"] = self._one(lambda: self._refused(once))
         figures["refused by a parent again within a second"] = self._one(lambda: self._refused(once))
         return figures
@@ -204,13 +206,13 @@ class Costs:
         self._acquire(services, entity)
         key = IdempotencyKey(NAMESPACE, "app", secrets.token_hex(16), secrets.token_hex(32))
         figures = {
-            "first acquire of an unknown entity": self._one(lambda: services.acquire.acquire(newcomer)),
+            "first acquire of an unknown entity": self._one(lambda: self._take(newcomer)),
             f"acquire with Idempotency-Key{chain}": self._one(lambda: self._keyed(request, key)),
             "repeat with Idempotency-Key": self._one(lambda: self._keyed(request, key)),
         }
 
         def lease() -> Lease:
-            return services.leases.open(services.acquire.acquire(request), 300_000)
+            return services.leases.open(self._take(request), LEASE_MS)
 
         same, less, adjusted, released = lease(), lease(), lease(), lease()
         more = {"tpm": CONSUME["tpm"] + 7}
@@ -221,7 +223,7 @@ class Costs:
             "release": self._one(lambda: services.leases.release(released)),
             "explain": self._one(lambda: services.explain.explain(request)),
         }
-        with services.leases.hold(services.acquire.acquire(request)) as held:
+        with services.leases.hold(self._take(request)) as held:
             figures["adjust in process"] = self._one(lambda: held.adjust(tpm=7))
         # Of a chain only the rows that say so are kept.
         return figures if not chain else {name: figure for name, figure in figures.items() if chain in name}
@@ -239,9 +241,9 @@ class Costs:
             self._acquire(services, entity)
         figures["warm acquire, four shards"] = self._one(lambda: self._acquire(services, entity))
         large = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 300})
-        figures["acquire above one share, four shards"] = self._one(lambda: services.acquire.acquire(large))
+        figures["acquire above one share, four shards"] = self._one(lambda: self._take(large))
         drained = AcquireRequest(NAMESPACE, entity, RESOURCE, {"rpm": 120})
-        services.acquire.acquire(drained)
+        self._take(drained)
         figures["refused by all of four shards"] = self._one(lambda: self._refused(drained))
         scope = Scope(resource="another")
         figures["change of limits, with its audit event"] = self._one(
@@ -257,10 +259,10 @@ class Costs:
 
     def _keyed(self, request: AcquireRequest, key: IdempotencyKey) -> None:
         def render(admission: Admission) -> str:
-            lease = self._services.leases.open(admission, 300_000)
+            lease = self._services.leases.open(admission, LEASE_MS)
             return AcquireAnswer.of(admission, lease, write_token(_SIGNER, lease)).model_dump_json()
 
-        self._services.idempotent_acquire.acquire(request, key, render)
+        self._services.holding.acquire_once(Wish(request, None, LEASE_MS), key, render)
 
     def _process(self) -> Services:
         """One more process, as far as its caches go."""
@@ -273,11 +275,15 @@ class Costs:
 
     @staticmethod
     def _acquire(services: Services, entity: str) -> None:
-        services.acquire.acquire(AcquireRequest(NAMESPACE, entity, RESOURCE, CONSUME))
+        services.holding.acquire(Wish(AcquireRequest(NAMESPACE, entity, RESOURCE, CONSUME), None, LEASE_MS))
+
+    def _take(self, request: AcquireRequest) -> Admission:
+        """As POST /v1/acquire does, which asks for hard budgets as well."""
+        return self._services.holding.acquire(Wish(request, None, LEASE_MS))
 
     def _refused(self, request: AcquireRequest) -> None:
         try:
-            self._services.acquire.acquire(request)
+            self._take(request)
         except LimitExceeded:
             return
         raise AssertionError("the bucket should have been drained")

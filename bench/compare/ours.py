@@ -18,8 +18,10 @@ from sluice.repository import keys
 from sluice.repository.items import Bucket, decode_bucket
 from sluice.services.chains import AcquireRequest
 from sluice.services.entities import EntityChange
+from sluice.services.holding import Wish
 
 _TABLE: Final = "sluice"
+_LEASE_MS: Final = 300_000
 _ENVIRONMENT: Final = shell.Environment("bench", _TABLE, 10_000)
 
 
@@ -51,7 +53,7 @@ class SluiceClient:
 
     def acquire(self, entity: str, resource: str, consume: dict[str, int]) -> Answer:
         try:
-            self._services.acquire.acquire(AcquireRequest(NAMESPACE, entity, resource, consume))
+            self._services.holding.acquire(Wish(AcquireRequest(NAMESPACE, entity, resource, consume), None, _LEASE_MS))
         except LimitExceeded:
             return Answer.REFUSED
         except Contended:

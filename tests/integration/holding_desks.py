@@ -131,7 +131,7 @@ class HoldDesk:
         chains = Chains(configuration, buckets.memory.images, Registrar(store, configuration, effects))
         # What budgets do not change is read past the record, so that a test counts the calls of budgets.
         settings = SettingsCache(inner, clock)
-        book, holds = LedgerBook(store, settings, effects, clock), HoldBook(store)
+        book, holds = LedgerBook(store, settings, effects, clock, configuration.budget_defaults), HoldBook(store)
         models, prices = FakeModels(), FakePrices()
         prices.prices["model-of-economy"] = ECONOMY
         caps = HardCapsTold([])

@@ -14,8 +14,7 @@ from sluice.repository.retries import ATTEMPTS_MAX, LOST_ANSWERS_MAX, Retries
 from sluice.repository.store import Committed
 from sluice.shell import new_token
 from tests.fakes import CountingMeter, FakeClock
-from tests.integration.holding_desks import APP, CHAIN, EVENING_MS, USER, HoldDesk, hard
-from tests.integration.test_holding import once
+from tests.integration.holding_desks import APP, CHAIN, EVENING_MS, USER, HoldDesk, hard, once
 from tests.integration.test_metering_faults import Fate, FatefulWire
 from tests.simulation.store import PerfectWire, SimulatedStore
 from tests.simulation.table import SimulatedTable

@@ -466,22 +466,44 @@ def _book_in(store: Store, zone: str, clock: FakeClock) -> LedgerBook:
 # Whether there are budgets at all
 
 
-def test_an_acquire_learns_with_its_limits_whether_there_are_budgets(process: Process, clock: FakeClock) -> None:
+def _book_beside(configuration: Configuration, store: RecordingStore, clock: FakeClock) -> LedgerBook:
+    effects = Effects(clock, never_random, new_token, CountingMeter())
+    return LedgerBook(store, SettingsCache(store.inner, clock), effects, clock, configuration.budget_defaults)
+
+
+def test_the_limits_of_an_entity_bring_the_defaults_along(process: Process, clock: FakeClock) -> None:
     configuration = Configuration(process.store, clock)
-    assert configuration.resolve(NAMESPACE, USER, "r", None).resolved.budget_defaults is None
-    assert process.calls() == ["batch_get"]
+    process.book = _book_beside(configuration, process.store, clock)
+    assert configuration.budget_defaults(NAMESPACE) is None
+    configuration.resolve(NAMESPACE, USER, "r", None)
+    assert (process.held(), process.calls()) == ([], ["batch_get"])
     process.put(DEFAULTS, HARD_25)
+    process.put(USER, HARD_25, dv=1)
+    clock.advance(CACHE_MS - 1)
+    # The limits of another entity come without them, since they were read a minute ago.
+    configuration.resolve(NAMESPACE, "user-2", "r", None)
+    assert (process.held(), process.calls()) == ([], ["batch_get"])
+    clock.advance(1)
+    configuration.resolve(NAMESPACE, USER, "r", None)
     asked_for: list[Any] = []
     process.store.before = lambda _verb, request: asked_for.append(request)
-    configuration.resolve(NAMESPACE, "user-2", "r", None)
+    assert (process.held(), process.calls()) == ([USER], ["batch_get", "batch_get"])
     assert budget_keys.ledger(NAMESPACE, DEFAULTS) not in asked_for[0]
-    clock.advance(CACHE_MS)
-    found = configuration.resolve(NAMESPACE, USER, "r", None).resolved.budget_defaults
-    assert budget_keys.ledger(NAMESPACE, DEFAULTS) in asked_for[1]
-    assert found is not None
-    assert found.own == HARD_25
     configuration.look_up(NAMESPACE, USER, "r")
-    assert budget_keys.ledger(NAMESPACE, DEFAULTS) not in asked_for[2]
+    assert budget_keys.ledger(NAMESPACE, DEFAULTS) not in asked_for[1]
+
+
+def test_what_was_read_along_does_not_live_longer(process: Process, clock: FakeClock) -> None:
+    """Hole: by two caches one after the other a first budget acts after two minutes."""
+    configuration = Configuration(process.store, clock)
+    process.book = _book_beside(configuration, process.store, clock)
+    configuration.resolve(NAMESPACE, USER, "r", None)
+    process.put(DEFAULTS, HARD_25)
+    process.put(USER, HARD_25, dv=1)
+    clock.advance(CACHE_MS - 1)
+    assert process.held() == []
+    clock.advance(1)
+    assert process.held() == [USER]
 
 
 def test_a_first_budget_acts_at_once_where_it_was_put(process: Process, clock: FakeClock) -> None:
@@ -489,4 +511,4 @@ def test_a_first_budget_acts_at_once_where_it_was_put(process: Process, clock: F
     configuration.resolve(NAMESPACE, USER, "r", None)
     process.put(DEFAULTS)
     configuration.forget(NAMESPACE)
-    assert configuration.resolve(NAMESPACE, USER, "r", None).resolved.budget_defaults is not None
+    assert configuration.budget_defaults(NAMESPACE) is None

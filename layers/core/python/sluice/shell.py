@@ -253,7 +253,7 @@ def build_services(environment: Environment, client: "DynamoDBClient", meter: Me
     registrar = Registrar(store, configuration, effects)
     chains = Chains(configuration, buckets.memory.images, registrar)
     settings = SettingsCache(store, timer_ms)
-    book = LedgerBook(store, settings, effects, timer_ms)
+    book = LedgerBook(store, settings, effects, timer_ms, configuration.budget_defaults)
     hold_book = HoldBook(store)
     leases = Leases(store, Corrections(store, buckets.taker), effects, Freeing(hold_book, book, effects))
     jobs = Jobs(store, effects)

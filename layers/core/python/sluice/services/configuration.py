@@ -12,7 +12,6 @@ from sluice.core.budget import DEFAULTS
 from sluice.core.limits import SYSTEM, LimitSet, OnUnavailable, resolve, scopes_of
 from sluice.core.signals import Meter, Signal
 from sluice.repository import budget_keys, keys
-from sluice.repository.ledger_items import Ledger, decode_ledger
 from sluice.repository.legacy_settings import entity_of_any_layout, limits_of_any_layout
 from sluice.repository.store import Store
 from sluice.repository.versions import SchemaVersion, decode_version
@@ -26,8 +25,7 @@ CACHE_SIZE: Final = 10_000
 class Resolved:
     """`parent`: the next one up, if what this entity takes is taken there as well. `stands_below`: whether or not.
 
-    `registered`: the entity itself is stored. `version`: which layouts the namespace may have. `budget_defaults`: what
-    stands for the org's defaults of budgets; None where there is no budget in the whole namespace.
+    `registered`: the entity itself is stored. `version`: which layouts the namespace may have.
     """
 
     limits: LimitSet
@@ -35,7 +33,6 @@ class Resolved:
     registered: bool
     version: SchemaVersion
     stands_below: str | None = None
-    budget_defaults: Ledger | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +106,13 @@ class Configuration:
         """Past the cache and consistently."""
         return self._read(namespace, entity, resource, None, consistent=True).resolved
 
+    def budget_defaults(self, namespace: str) -> tuple[Item | None, int] | None:
+        """The item of the org's defaults of budgets, or None where nobody has one, as it was read along; and when that
+        was. None: not within CACHE_MS."""
+        with self._lock:
+            part = self._shared.get((namespace, budget_keys.ledger(namespace, DEFAULTS)))
+        return None if part is None else (part.item, part.read_ms)
+
     def on_unavailable(self, namespace: str) -> OnUnavailable:
         """As last read, however long ago: it is asked for just when the table can not be read."""
         with self._lock:
@@ -171,7 +175,6 @@ class Configuration:
             registered=found_entity is not None,
             version=decode_version(parts[version_key]),
             stands_below=None if found_entity is None else found_entity.parent,
-            budget_defaults=None if (defaults := parts[defaults_key]) is None else decode_ledger(defaults),
         )
         with self._lock:
             # What was read before a change was made must not be cached after it.

@@ -31,6 +31,9 @@ from sluice.services.effects import Effects
 from sluice.services.settings import SettingsCache
 from sluice.services.zones import ZoneCalendar
 
+# The item of the defaults as whoever reads the limits of an entity reads it along, and when that was.
+ReadAlong = Callable[[str], tuple[Item | None, int] | None]
+
 CACHE_MS: Final = 60_000
 CACHE_SIZE: Final = 10_000
 
@@ -57,12 +60,20 @@ class _Org:
 class LedgerBook:
     """Safe to share between threads. The timer must be monotonic: a clock set back would keep old ledgers alive."""
 
-    def __init__(self, store: Store, settings: SettingsCache, effects: Effects, timer_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: SettingsCache,
+        effects: Effects,
+        timer_ms: Callable[[], int],
+        read_along: ReadAlong = lambda _namespace: None,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._clock_ms = effects.clock_ms
         self._random_below = effects.random_below
         self._timer_ms = timer_ms
+        self._read_along = read_along
         self._calendar = ZoneCalendar()
         self._cache: TLRUCache[tuple[str, str], _Cached] = TLRUCache(CACHE_SIZE, _until, timer=timer_ms)
         self._days: LRUCache[str, tuple[Zones, LocalDay]] = LRUCache(CACHE_SIZE)
@@ -205,6 +216,11 @@ class LedgerBook:
         with self._lock:
             cached = {entity: self._cache.get((namespace, entity)) for entity in entities}
         known = {entity: one.ledger for entity, one in cached.items() if one is not None}
+        if DEFAULTS not in known and (along := self._read_along(namespace)) is not None:
+            item, read_ms = along
+            with self._lock:
+                read = _Cached(None if item is None else decode_ledger(item), read_ms)
+                known[DEFAULTS] = self._taken_in(namespace, DEFAULTS, read)
         if DEFAULTS in known and known[DEFAULTS] is None:
             return known
         return self._cached_or_stored(namespace, entities)
