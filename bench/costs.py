@@ -120,7 +120,7 @@ BOUNDS: Final = {
     "selection, three labels": Bound(1, 0, 2),
     "selection by an app for its user, three labels": Bound(1, 0, 2),
     # Before it is kept: the settings, labels and profiles, read anew.
-    "selection that moves on, three labels": Bound(5, 1, 5),
+    "selection that moves on, three labels": Bound(5, 1, 4),
 }
 
 

@@ -47,7 +47,9 @@ class TotalCosts:
         mark = self._one(lambda: later.mark(records[1:]))
         rollup = self._process().money.rollup
         for total in (another, name):
+            # Else the run for one would sum up the other as well.
             self._unmark(total)
+        for total in (another, name):
             self._store.update(mark_due(total, now_ms // MINUTE_MS - 3, now_ms), repeatable=True)
             rolled_up = self._one(lambda: rollup.run(_never))
         quiet = self._one(lambda: rollup.run(_never))

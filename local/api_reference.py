@@ -22,9 +22,11 @@ are problem documents (RFC 9457): `type` is `urn:sluice:problem:` and the kind n
 `not-found`, 405 `method-not-allowed` with `Allow`, or 500 `internal`; beyond the stage's rate API Gateway itself
 answers 429 in its own format.
 
-`POST /v1/acquire` answers 201 and 429 with `RateLimit-Policy` and `RateLimit`; 429 also with `Retry-After` (seconds)
-and `retry-after-ms`, and `limit-exceeded` with `retry_after_ms`, `admit_at`, `violations` and `remedies`. Limits and
-entities answer with their version as `ETag`; send it back as `If-Match`.
+`POST /v1/acquire` answers 201 and 429 `limit-exceeded` with `RateLimit-Policy` and `RateLimit`, where buckets took
+part; `limit-exceeded` and `contended` with `Retry-After` (seconds), `retry-after-ms` and `retry_after_ms`, the former
+also with `admit_at`, `violations` and `remedies`. `budget-exceeded` has `x-should-retry: false`, since waiting for
+seconds does not help, with `resets_at`, `violations` and `remedies`. Orgs, apps, entities, labels, inference profiles,
+limits and budgets answer with their version as `ETag`; send it back as `If-Match`.
 
 Money is in whole millionths of a US dollar. `GET /v1/selection` answers 429 `all-quotas-exceeded` with `resets_at`,
 `labels`, `retry_after_ms` and its headers. An event of a batch that is refused has its problem document in its result.

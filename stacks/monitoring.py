@@ -39,7 +39,7 @@ _SIGNAL_ALARMS: Final[Mapping[Signal, int]] = {
     Signal.GIVE_BACKS_LOST: 10,
     Signal.INTERNAL_ERRORS: 0,
     Signal.JOBS_FAILED: 0,
-    # In seconds. A total is summed up at most 65 s after its mark is due, unless a run failed or had too much to do.
+    # In seconds. About 60 while every minute has its run, and that has time for all that is due.
     Signal.ROLLUP_LAG_SECONDS: 119,
     Signal.SECRETS_TOO_OLD: 0,
     Signal.STANDING_LOOKUPS_FAILED: 0,

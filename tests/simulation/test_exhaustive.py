@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.simulation.conftest import EXPLORED
 from tests.simulation.exhaustive import SmallScope, SmallWorld, explore, replay
 from tests.simulation.hole import Mutant
 from tests.simulation.scenario import SimulationFailure, Violated
@@ -24,7 +26,7 @@ COMPARED: Final = ("take-split-empty", "chain", "gather-split", "merge-merge", "
 
 
 @pytest.mark.parametrize("name", SCOPES)
-def test_every_order_holds(name: str) -> None:
+def test_every_order_holds(name: str, record_property: Callable[[str, object], None]) -> None:
     scope = SCOPES[name]
     tally = explore(scope)
     assert tally.runs >= 2
@@ -32,6 +34,7 @@ def test_every_order_holds(name: str) -> None:
     assert tally.schedules >= tally.runs
     # An answer that could be lost and never was would be a gap.
     assert bool(tally.answers_lost) == bool(scope.lost)
+    record_property(EXPLORED, (tally.schedules, tally.runs))
 
 
 def test_there_are_enough_scopes_and_most_have_three_clients() -> None:
