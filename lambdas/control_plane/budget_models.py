@@ -206,7 +206,8 @@ class BudgetAnswer(LimitsShown):
     last_execution_status: str | None = Field(description="ok, error or timeout")
     guarantee: GuaranteeAnswer
     created_at: str | None = Field(
-        description="when counting began: what was spent before is not in it, nor after a refresh; null: it did not"
+        description="when counting began, in some processes up to a minute later: what was spent before is not in it, "
+        "nor after a refresh; null: it did not"
     )
     updated_at: str | None = Field(description="of the limits or the counters")
 

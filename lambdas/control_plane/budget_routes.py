@@ -84,7 +84,7 @@ def add_budget_routes(router: APIGatewayHttpRouter, services: Services) -> None:
 
     @router.delete(
         BUDGET,
-        summary="Remove the limits of an entity, inherited ones too; it is still counted",
+        summary="Remove the limits of an entity, inherited ones too; it is counted on, but for what those below it do",
         responses=DELETE_RESPONSES,
     )
     def delete_budget(entity: _EntityPath, match: IfMatch = None) -> Response[str]:

@@ -45,7 +45,8 @@ class PriceBody(Strict):
     from_day: Day | None = Field(
         default=None,
         description="the first local day on which it holds, today if none is named. A day that is past is allowed: "
-        "calls that are reported from now on are priced by it, those that are counted keep their cost",
+        "calls that are reported from now on, in some processes from a minute on, are priced by it; those that are "
+        "counted keep their cost",
     )
     standard: ColumnBody
     batch: ColumnBody | None = None

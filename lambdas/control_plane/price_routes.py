@@ -73,7 +73,7 @@ def add_price_routes(router: APIGatewayHttpRouter, services: Services) -> None:
 
     @router.put(
         PRICES,
-        summary="Set your own price of a model from a day on, before all other sources",
+        summary="Set your own price of a model from a day on, before all other sources; it acts within a minute",
         responses=_PUT_RESPONSES,
     )
     def put_price(model_id: _ModelId, body: PriceBody) -> Response[OwnPriceAnswer]:

@@ -43,7 +43,7 @@ _CHARACTERS_TOLD: Final = 4000
 # What the document can not say. Any other refusal of what it allows is a fault of the document.
 _BEYOND_THE_DOCUMENT: Final = re.compile(
     r"cursor: is not a cursor of this list"
-    r"|lease: is not a valid lease"
+    r"|lease: is not a valid lease, or one of another entity"
     r"|parent: (there is no such entity|would make .*|.* levels? .*)"
     r"|\w+\.\w+: is not a limit of this lease"
     r"|\w+\.\w+: must not (take|make|bring) .*"

@@ -241,7 +241,8 @@ def test_unknown_models_and_labels(call: Call, services: Services) -> None:
     put_budget(services, {DAY_COST: 20_000})
     unpriced = {"model_id": "nobodys", "input_tokens": 1, "max_output_tokens": 1}
     assert acquire(call, reserve=unpriced).problem == "price-missing"
-    assert acquire(call, reserve={**PREMIUM, "label": "unheard"}).problem == "unknown-label"
+    unheard = acquire(call, reserve={**PREMIUM, "label": "unheard"})
+    assert (unheard.problem, unheard.body["field"]) == ("unknown-label", "reserve.label")
 
 
 def test_an_outage_never_opens_a_hard_budget(call: Call, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:

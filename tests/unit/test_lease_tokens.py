@@ -128,7 +128,7 @@ def test_every_cut_and_every_changed_character_is_refused_alike() -> None:
     for text in wrong:
         with pytest.raises(InvalidLease) as raised:
             read_token(SIGNER, "default", text)
-        assert (raised.value.field, raised.value.detail) == ("lease", "is not a valid lease")
+        assert (raised.value.field, raised.value.detail) == ("lease", "is not a valid lease, or one of another entity")
 
 
 def test_a_token_that_is_too_long_is_not_even_looked_at() -> None:

@@ -39,7 +39,7 @@ class InvalidLease(InvalidRequest):
     """A lease that we did not give, or gave to somebody else: the two look the same."""
 
     def __init__(self) -> None:
-        super().__init__("lease", "is not a valid lease")
+        super().__init__("lease", "is not a valid lease, or one of another entity")
 
 
 class LeaseExpired(SluiceError):

@@ -1,5 +1,6 @@
 """The frame around every HTTP function: guards, routing, problem documents, one log line per request."""
 
+import inspect
 import json
 import re
 import time
@@ -121,7 +122,10 @@ class Application:
         return answer
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document of these routes."""
+        """The OpenAPI document of these routes. What the function of one says about itself describes its operation."""
+        resolver = self._resolver
+        for route in (*resolver._static_routes, *resolver._dynamic_routes):  # noqa: SLF001 - it lists them nowhere else
+            route.description = inspect.getdoc(route.func)
         text = self._resolver.get_openapi_json_schema(title="Sluice", version="1", openapi_version="3.1.0")
         document: dict[str, Any] = json.loads(text)
         return document

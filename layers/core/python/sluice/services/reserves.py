@@ -1,6 +1,7 @@
 """What a call may take at most, in the amounts of a budget, and what would take less. Counts and writes nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from sluice.core.budget import Amounts, Dimension, Slot
@@ -95,7 +96,8 @@ class Reserves:
         if reserve.model_id is None:
             if reserve.label is None:
                 raise AssertionError("a checked reserve names one of the two")
-            return self._models.resolve(call.namespace, app, reserve.label, reserve.region)
+            with _about_reserve():
+                return self._models.resolve(call.namespace, app, reserve.label, reserve.region)
         try:
             label = self._models.label_of(call.namespace, app, reserve.model_id)
         except ModelsUnavailable:
@@ -134,6 +136,15 @@ class Reserves:
             return fits(self._priced(call, reserve, self._model(call, reserve)))
         except (InvalidRequest, ModelsUnavailable, PriceMissing, UnknownLabel):
             return False
+
+
+@contextmanager
+def _about_reserve() -> Iterator[None]:
+    """What is wrong with a label or region names the way to it."""
+    try:
+        yield
+    except (InvalidRequest, UnknownLabel) as error:
+        raise type(error)(f"reserve.{error.field}", error.detail) from error
 
 
 def _most(price: Price | None, reserve: ModelReserve, model: Model) -> int:
