@@ -329,3 +329,14 @@ def test_a_cursor_of_a_range_that_moved_on(product: Product, range_: str) -> Non
     day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
     answer = product.call("GET", f"{path}&cursor={cursor}{range_.format(day)}")
     assert answer.status == 200
+
+
+def test_an_entity_that_is_called_as_a_route_ends(product: Product) -> None:
+    """Hole: its budget can neither be put nor read, as there is POST /v1/budgets/refresh."""
+    assert product.call("PUT", "/v1/entities/refresh", {}).status == 201
+    assert product.call("PUT", "/v1/budgets/refresh", {"day_tokens": 5}).status == 201
+    assert product.call("GET", "/v1/budgets/refresh").json()["entity"] == "refresh"
+    assert product.call("POST", "/v1/budgets/refresh/refresh").status == 202
+    assert product.call("POST", "/v1/budgets/refresh").status == 202
+    assert product.call("PATCH", "/v1/budgets/refresh").status == 405
+    assert product.call("DELETE", "/v1/budgets/refresh").status == 204

@@ -96,7 +96,7 @@ class Application:
         started_ns = time.perf_counter_ns()
         method = event["requestContext"]["http"]["method"]
         path = path_of(event)
-        route, named = self._route(path)
+        route, named = self._route(path, method)
         try:
             access = _access(route, method)
             caller = self._identify(event, access)
@@ -139,12 +139,11 @@ class Application:
         }
         self._resolver.exception_handler_manager.update_exception_handlers(handlers)
 
-    def _route(self, path: str) -> tuple[Route | None, Mapping[str, str]]:
-        for route in self._routes:
-            named = route.matched(path)
-            if named is not None:
-                return route, named
-        return None, {}
+    def _route(self, path: str, method: str) -> tuple[Route | None, Mapping[str, str]]:
+        """The one that takes the method: an entity may be called as another route ends. Without one any of the path."""
+        matching = [(route, named) for route in self._routes if (named := route.matched(path)) is not None]
+        taking = (one for one in matching if method in one[0].access)
+        return next(taking, matching[-1] if matching else (None, {}))
 
     def _confine(self, caller: Caller | None, access: Access, named: Mapping[str, str], event: Event) -> None:
         """Keeps an org to its own org, and an app to its own entity and those below it."""
