@@ -140,10 +140,10 @@ class Application:
         self._resolver.exception_handler_manager.update_exception_handlers(handlers)
 
     def _route(self, path: str, method: str) -> tuple[Route | None, Mapping[str, str]]:
-        """The one that takes the method: an entity may be called as another route ends. Without one any of the path."""
+        """The one that takes the method: an entity may be called as another route ends. Else the first of the path."""
         matching = [(route, named) for route in self._routes if (named := route.matched(path)) is not None]
         taking = (one for one in matching if method in one[0].access)
-        return next(taking, matching[-1] if matching else (None, {}))
+        return next(taking, matching[0] if matching else (None, {}))
 
     def _confine(self, caller: Caller | None, access: Access, named: Mapping[str, str], event: Event) -> None:
         """Keeps an org to its own org, and an app to its own entity and those below it."""
